@@ -22,7 +22,7 @@ from convoy.errors import ConfigError
 
 Write = Callable[[str], Path]
 
-WHOLE = r"""---
+COMPLETE_FILE = r"""---
 shared: &shared
   location: apps/cnns
   requirements_file: requirements.txt
@@ -37,7 +37,7 @@ shared: &shared
   output:
     - [samples/sec, "throughput"]
     - [Batch size, 'batchsize']
-faster: &faster {description: never seen}
+faster: &faster {description: overridden}
 
 infer:
   <<: [*shared, *faster]
@@ -93,8 +93,8 @@ def error_lines(write: Write) -> Callable[[str], list[str]]:
 
 
 def test_an_entry_is_read_with_its_merged_keys(write: Write) -> None:
-    infer = read_benchmarks(write(WHOLE))[0]["infer"]
-    prepares = "it sets up a machine for the reference applications; no setup is needed here"
+    infer = read_benchmarks(write(COMPLETE_FILE))[0]["infer"]
+    reason = "it sets up a machine for the reference applications; no setup is needed here"
 
     assert infer == Benchmark(
         "infer",
@@ -108,9 +108,9 @@ def test_an_entry_is_read_with_its_merged_keys(write: Write) -> None:
         },
         (("samples/sec", "throughput"), ("Batch size", "batchsize")),
         (
-            DroppedWord("location", prepares),
-            DroppedWord("requirements_file", prepares),
-            DroppedWord("pre_run_commands", prepares),
+            DroppedWord("location", reason),
+            DroppedWord("requirements_file", reason),
+            DroppedWord("pre_run_commands", reason),
             DroppedWord("derived", "derived metrics are not supported"),
         ),
         "benchmarks.yml, line 18",
@@ -118,7 +118,7 @@ def test_an_entry_is_read_with_its_merged_keys(write: Write) -> None:
 
 
 def test_a_command_folded_over_lines_is_split(write: Write) -> None:
-    infer = read_benchmarks(write(WHOLE))[0]["infer"]
+    infer = read_benchmarks(write(COMPLETE_FILE))[0]["infer"]
 
     assert expand_variants(infer, {"DATASETS_DIR": "/data"})[1].words == (
         "poprun",
@@ -129,7 +129,9 @@ def test_a_command_folded_over_lines_is_split(write: Write) -> None:
 
 
 def test_an_entry_without_a_command_is_not_a_benchmark(write: Write) -> None:
-    benchmarks, merged = read_benchmarks(write(WHOLE + "\nword: &word text\nrows: [1, 2]\n"))
+    benchmarks, merged = read_benchmarks(
+        write(COMPLETE_FILE + "\nword: &word text\nrows: [1, 2]\n")
+    )
 
     assert list(benchmarks) == ["infer", "train"]
     assert merged == ["shared", "faster", "word", "rows"]
@@ -137,9 +139,9 @@ def test_an_entry_without_a_command_is_not_a_benchmark(write: Write) -> None:
 
 def test_a_benchmark_requires_only_a_command(write: Write) -> None:
     text = "\na:\n  cmd: python3 train.py\n  data:\n  parameters:\n  env:\n  output:\n"
-    bare = Benchmark("a", "python3 train.py", origin="benchmarks.yml, line 2")
+    expected = Benchmark("a", "python3 train.py", origin="benchmarks.yml, line 2")
 
-    assert read_benchmarks(write(text)) == ({"a": bare}, [])
+    assert read_benchmarks(write(text)) == ({"a": expected}, [])
 
 
 def test_an_entry_that_others_merge_can_have_any_keys(write: Write) -> None:
@@ -208,17 +210,17 @@ def test_a_problem_is_reported_with_its_line_and_key(
 def test_an_invalid_command_is_refused(
     error_lines: Callable[[str], list[str]], cmd: str, message: str
 ) -> None:
-    (only,) = error_lines(f'a:\n  parameters: {{batchsize: "1,2"}}\n  cmd: {cmd or chr(34) * 2}\n')
+    (line,) = error_lines(f'a:\n  parameters: {{batchsize: "1,2"}}\n  cmd: {cmd or chr(34) * 2}\n')
 
-    assert only == f"benchmarks.yml, line 3: cmd {message}"
+    assert line == f"benchmarks.yml, line 3: cmd {message}"
 
 
 def test_a_command_cannot_use_parameters_that_do_not_exist(
     error_lines: Callable[[str], list[str]],
 ) -> None:
-    (only,) = error_lines("a:\n  cmd: run {size}\n")
+    (line,) = error_lines("a:\n  cmd: run {size}\n")
 
-    assert "uses {size}, which is not a parameter; there are no parameters" in only
+    assert "uses {size}, which is not a parameter; there are no parameters" in line
 
 
 def test_all_problems_of_a_file_are_reported_once_and_together(
@@ -241,7 +243,7 @@ def test_a_file_without_a_benchmark_is_refused(error_lines: Callable[[str], list
     assert error_lines("") == ["benchmarks.yml contains no benchmark: no entry has a cmd"]
 
 
-def test_an_entry_written_twice_is_refused_with_both_lines(
+def test_a_duplicate_entry_is_refused_with_both_lines(
     error_lines: Callable[[str], list[str]],
 ) -> None:
     assert error_lines("a: {cmd: x}\nb: {cmd: x}\na: {cmd: y}\n") == [
@@ -268,7 +270,7 @@ def entries(text: str) -> dict[str, YamlEntry]:
         "\n  batchsize: 1,4,16\n  kind: SYNC",
     ],
 )
-def test_values_are_a_comma_separated_or_a_yaml_list(text: str) -> None:
+def test_values_are_comma_separated_or_a_yaml_list(text: str) -> None:
     assert parse_parameters(entries(text)) == {"batchsize": ("1", "4", "16"), "kind": ("SYNC",)}
 
 
@@ -312,7 +314,8 @@ def test_too_many_variants_are_refused_before_they_are_created() -> None:
     ):
         parse_parameters(entries(f"{{{many}}}"))
 
-    just = ",".join(map(str, range(MAX_VARIANTS)))
+    largest = ",".join(map(str, range(MAX_VARIANTS)))
     assert (
-        len(parameter_combinations(parse_parameters(entries(f"{{a: '{just}'}}")))) == MAX_VARIANTS
+        len(parameter_combinations(parse_parameters(entries(f"{{a: '{largest}'}}"))))
+        == MAX_VARIANTS
     )

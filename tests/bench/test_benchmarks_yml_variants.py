@@ -44,9 +44,9 @@ def test_the_values_of_a_variant_are_in_its_command() -> None:
 
 
 def test_without_parameters_the_variant_has_the_name_of_its_benchmark() -> None:
-    (only,) = expand_variants(Benchmark("train", "python3 train.py"), {})
+    (variant,) = expand_variants(Benchmark("train", "python3 train.py"), {})
 
-    assert (only.name, only.words) == ("train", ("python3", "train.py"))
+    assert (variant.name, variant.words) == ("train", ("python3", "train.py"))
 
 
 def test_a_folded_command_is_split_as_by_a_shell() -> None:
@@ -70,7 +70,7 @@ def test_a_value_with_spaces_is_several_arguments_of_the_command() -> None:
     ("text", "filled", "names"),
     [
         ("{a}-{b}", "1-2", {"a", "b"}),
-        ("${a}/{a}", "${a}/1", {"a"}),  # the first is a variable of the environment
+        ("${a}/{a}", "${a}/1", {"a"}),  # ${a} is an environment variable
         ("{{a}} {a}", "{a} 1", {"a"}),
         ("{} { a } {'x': 1}", "{} { a } {'x': 1}", set()),
     ],
@@ -91,14 +91,14 @@ def test_variables_are_expanded_if_they_are_set() -> None:
 
 
 def test_a_variable_with_spaces_stays_one_argument() -> None:
-    (only,) = expand_variants(Benchmark("b", "train.py --data-dir ${DIR}/x"), {"DIR": "my data"})
+    (variant,) = expand_variants(Benchmark("b", "train.py --data-dir ${DIR}/x"), {"DIR": "my data"})
 
-    assert only.words == ("train.py", "--data-dir", "my data/x")
+    assert variant.words == ("train.py", "--data-dir", "my data/x")
 
 
 def test_the_environment_of_a_benchmark_is_expanded_and_overrides() -> None:
     benchmark = Benchmark("b", "run $CACHE $USER", env={"CACHE": "/tmp/$USER"})
-    (only,) = expand_variants(benchmark, {"USER": "me", "CACHE": "elsewhere"})
+    (variant,) = expand_variants(benchmark, {"USER": "me", "CACHE": "elsewhere"})
 
-    assert only.environment == {"CACHE": "/tmp/me"}
-    assert only.words == ("run", "/tmp/me", "me")
+    assert variant.environment == {"CACHE": "/tmp/me"}
+    assert variant.words == ("run", "/tmp/me", "me")

@@ -1,4 +1,4 @@
-"""The doctor finds the bottleneck of staged cases, with real waiting and real work."""
+"""The doctor finds the bottleneck of prepared cases."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -108,7 +108,7 @@ def test_large_photos_are_limited_by_decoding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.005])
-def test_a_slow_model_is_the_bottleneck_with_any_feed(tmp_path: Path, seconds: float) -> None:
+def test_a_slow_model_is_the_bottleneck_with_every_feed(tmp_path: Path, seconds: float) -> None:
     folder = write_folder(tmp_path, train=24)
     disk = SlowDisk(open_folder(folder, "train"), seconds)
     report = diagnosis(open_feed_with(disk, config(folder)), SLOW, SHORT_BUDGET)
@@ -117,7 +117,7 @@ def test_a_slow_model_is_the_bottleneck_with_any_feed(tmp_path: Path, seconds: f
     assert report.trials == ()
 
 
-def test_the_model_is_measured_if_its_rate_is_not_given() -> None:
+def test_the_model_is_measured_if_its_rate_is_unknown() -> None:
     # A deep network with a feed that only copies.
     values = {**PHOTOS, "model": "resnet20", "data": "generated", "samples": 64}
     report = diagnosis(open_feed(build_config({**values, "norm_type": "batch"})), None)

@@ -1,4 +1,4 @@
-"""The diagnosis of a feed from given measurements."""
+"""The diagnosis of a feed from prepared measurements."""
 
 import json
 from dataclasses import replace
@@ -9,16 +9,20 @@ from convoy.bench.doctor import Diagnosis, Interval, Trial
 from convoy.bench.feed import StepCost
 
 MICRO = 1e-6
-WORKERS = (2, 2)  # on as many cores
+WORKERS = (2, 2)  # workers and cores
 
 
 def steps(
-    read: float = 10, decode: float = 10, crop: float = 10, normalize: float = 10, move: float = 1
+    read: float = 10,
+    decode: float = 10,
+    crop: float = 10,
+    normalize: float = 10,
+    transfer: float = 1,
 ) -> tuple[StepCost, ...]:
     """Costs of one image in microseconds."""
     costs = {"read": read, "decode": decode, "crop": crop, "normalize": normalize}
     workers = [StepCost(name, cost * MICRO, True) for name, cost in costs.items()]
-    return (*workers, StepCost("transfer", move * MICRO, False))
+    return (*workers, StepCost("transfer", transfer * MICRO, False))
 
 
 # Images per second of the feed, of the model, and of both together.
@@ -27,19 +31,19 @@ MODEL_BOUND = (5000, 1000, 980)
 
 
 @pytest.mark.parametrize(
-    ("costs", "limit"),
+    ("costs", "bottleneck"),
     [
         (steps(read=900), "disk"),
         (steps(decode=900), "decode"),
         (steps(crop=900), "crop"),
         (steps(normalize=900), "normalize"),
-        (steps(move=900), "transfer"),
+        (steps(transfer=900), "transfer"),
     ],
 )
 def test_a_slow_feed_is_limited_by_its_most_expensive_step(
-    costs: tuple[StepCost, ...], limit: str
+    costs: tuple[StepCost, ...], bottleneck: str
 ) -> None:
-    assert Diagnosis(costs, *WORKERS, *FEED_BOUND).bottleneck == limit
+    assert Diagnosis(costs, *WORKERS, *FEED_BOUND).bottleneck == bottleneck
 
 
 def test_with_a_fast_feed_the_model_is_the_bottleneck() -> None:
@@ -110,8 +114,8 @@ def test_the_largest_speedup_is_recommended_first() -> None:
 
 
 def test_advice_that_changes_the_training_is_marked() -> None:
-    risky = replace(trial(1.5, 1.6, 1.7), affects_weights=True)
-    lines = Diagnosis(steps(), *WORKERS, *FEED_BOUND, trials=(risky,)).lines()
+    changing = replace(trial(1.5, 1.6, 1.7), affects_weights=True)
+    lines = Diagnosis(steps(), *WORKERS, *FEED_BOUND, trials=(changing,)).lines()
 
     assert lines[-1] == "use --x 1: 60.0 % faster; it changes the training, so use it for a new run"
 

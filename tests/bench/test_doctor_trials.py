@@ -33,8 +33,8 @@ def _patched_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("convoy.bench.feed.perf_counter", CLOCK)
 
 
-class Slow(GeneratedSource):
-    """A source that waits for every batch, as a remote disk would, without using a core."""
+class SlowSource(GeneratedSource):
+    """A source that waits before each batch, as a remote disk would."""
 
     def pixels(self, ids: Ids) -> Pixels:
         CLOCK.wait(0.02)
@@ -46,7 +46,7 @@ def config(**changes: object) -> RunConfig:
 
 
 def slow_feed(values: RunConfig) -> OpenFeed:
-    return feed_from_source(values, Slow(4096, 12, 5, seed=0), torch.device("cpu"))
+    return feed_from_source(values, SlowSource(4096, 12, 5, seed=0), torch.device("cpu"))
 
 
 def seconds_of(opened: OpenFeed) -> TimeFeed:
@@ -54,37 +54,37 @@ def seconds_of(opened: OpenFeed) -> TimeFeed:
     return lambda other: timer.seconds(TimedFeed(other.feed, other.options), updates=8)
 
 
-def words(values: RunConfig, cores: int = 2) -> list[str]:
+def candidate_flags(values: RunConfig, cores: int = 2) -> list[str]:
     return [candidate.flag_text for candidate in candidates(values, cores)]
 
 
 def test_the_current_setting_is_not_a_candidate() -> None:
-    assert "--dataloader-worker 2" in words(config(dataloader_worker=1))
-    assert "--dataloader-worker 2" not in words(config(dataloader_worker=2))
-    assert "--normalization-location device" in words(config())
-    assert "--normalization-location device" not in words(config(eight_bit_io=True))
+    assert "--dataloader-worker 2" in candidate_flags(config(dataloader_worker=1))
+    assert "--dataloader-worker 2" not in candidate_flags(config(dataloader_worker=2))
+    assert "--normalization-location device" in candidate_flags(config())
+    assert "--normalization-location device" not in candidate_flags(config(eight_bit_io=True))
 
 
 @pytest.mark.parametrize("depth", [1, 200, 255])
 @pytest.mark.parametrize("workers", [0, 1, 2, 7, 64])
 def test_every_candidate_is_another_valid_value(workers: int, depth: int) -> None:
-    present = config(dataloader_worker=workers, prefetch_depth=depth)
-    for candidate in candidates(present, cores=2):
+    current = config(dataloader_worker=workers, prefetch_depth=depth)
+    for candidate in candidates(current, cores=2):
         row = option_table()[candidate.option]
 
         assert row.problem(candidate.value) is None and row.is_available(candidate.value)
-        assert candidate.apply_to(present) != present
+        assert candidate.apply_to(current) != current
 
 
 def test_only_settings_that_affect_the_data_are_tried(tmp_path: Path) -> None:
     photos = config(data="imagenet", data_dir=str(tmp_path), dataset_cache=False)
 
-    assert {"--dataloader-kind processes", "--dataset-cache"} <= set(words(photos))
-    assert not {"--dataloader-kind processes", "--dataset-cache"} & set(words(config()))
-    assert "--hostside-image-mixing" in words(config(mixup_alpha=0.2))
-    assert "--hostside-image-mixing" not in words(config())
-    assert "--prefetch-depth 6" in words(config())
-    assert "--prefetch-depth 6" not in words(config(dataloader_worker=0))
+    assert {"--dataloader-kind processes", "--dataset-cache"} <= set(candidate_flags(photos))
+    assert not {"--dataloader-kind processes", "--dataset-cache"} & set(candidate_flags(config()))
+    assert "--hostside-image-mixing" in candidate_flags(config(mixup_alpha=0.2))
+    assert "--hostside-image-mixing" not in candidate_flags(config())
+    assert "--prefetch-depth 6" in candidate_flags(config())
+    assert "--prefetch-depth 6" not in candidate_flags(config(dataloader_worker=0))
 
 
 def test_a_setting_that_changes_the_training_is_marked() -> None:
@@ -111,7 +111,7 @@ def test_a_setting_that_helped_once_must_help_again() -> None:
     measured = 0
 
     def seconds(feed: OpenFeed) -> float:
-        """The current setting is slow at first, by coincidence."""
+        """The current setting is slow only in the first trial."""
         nonlocal measured
         measured += 1
         return 2.0 if feed is opened and measured <= 2 * (ROUNDS + 1) else 1.0
@@ -136,7 +136,7 @@ def test_equal_values_have_an_empty_interval() -> None:
     assert (interval.low, interval.median, interval.high) == (2.0, 2.0, 2.0)
 
 
-def test_one_outlier_moves_neither_the_median_nor_both_bounds() -> None:
+def test_one_outlier_has_little_effect_on_the_median_and_the_bounds() -> None:
     interval = bootstrap_interval([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 9.0])
 
     assert interval.median == 1.0
@@ -151,5 +151,5 @@ def test_the_interval_contains_the_true_median_with_the_stated_probability() -> 
         interval = bootstrap_interval([rng.gauss(1.0, 0.1) for _ in range(9)])
         contained += interval.low <= 1.0 <= interval.high
 
-    # 95 % is stated; of 400 a share below 90 % would be 4.6 standard deviations away.
+    # The stated probability is 95 %; 90 % of 400 trials is 4.6 standard deviations below it.
     assert contained >= 0.90 * trials

@@ -26,7 +26,7 @@ def problem_lines(line: str) -> list[str]:
     return [str(problem) for problem in parse_runner_args(line.split())[1]]
 
 
-def test_without_arguments_the_whole_default_file_is_selected() -> None:
+def test_without_arguments_the_default_file_is_selected() -> None:
     assert read("") == BenchConfig(("benchmarks.yml",), (), False, False, False, ())
 
 
@@ -86,7 +86,7 @@ def test_nothing_else_is_dropped() -> None:
         ("--profile=yes", "--profile takes no value, got 'yes'"),
     ],
 )
-def test_one_mistake_is_reported_in_one_line(line: str, text: str) -> None:
+def test_each_mistake_is_reported_in_one_line(line: str, text: str) -> None:
     lines = problem_lines(line)
 
     assert len(lines) == (1 if text else 0)
@@ -100,7 +100,7 @@ def test_all_problems_are_reported_together() -> None:
     )
 
 
-OWN = """
+BENCHMARKS = """
 shared: &shared
   location: apps
   data: {throughput: {regexp: 'x: (.*)'}}
@@ -120,9 +120,9 @@ train_conv:
 
 @pytest.fixture(autouse=True)
 def _benchmark_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write `own.yml` into the working directory, and one shipped file."""
+    """Write `local.yml` into the working directory, and one shipped file."""
     monkeypatch.chdir(tmp_path)
-    Path("own.yml").write_text(OWN)
+    Path("local.yml").write_text(BENCHMARKS)
     shipped = tmp_path / "shipped"
     shipped.mkdir()
     (shipped / "ours.yml").write_text("ours: {cmd: python3 ours.py}\n")
@@ -144,7 +144,7 @@ def error_lines(line: str) -> list[str]:
 
 
 def test_convergence_runs_are_excluded_and_reported() -> None:
-    selection = run("--spec own.yml")
+    selection = run("--spec local.yml")
 
     assert [variant.name for variant in selection.variants] == [
         "infer_size_1",
@@ -158,9 +158,9 @@ def test_convergence_runs_are_excluded_and_reported() -> None:
 
 
 def test_convergence_runs_are_selected_by_option_or_name() -> None:
-    assert names("--spec own.yml --include-convergence")[-1] == "train_conv"
-    assert run("--spec own.yml --include-convergence").notes == ()
-    assert names("--spec own.yml --benchmark train_conv") == ["train_conv"]
+    assert names("--spec local.yml --include-convergence")[-1] == "train_conv"
+    assert run("--spec local.yml --include-convergence").notes == ()
+    assert names("--spec local.yml --benchmark train_conv") == ["train_conv"]
 
 
 def test_a_convergence_run_is_identified_by_its_suffix() -> None:
@@ -172,33 +172,33 @@ def test_a_convergence_run_is_identified_by_its_suffix() -> None:
 
 
 def test_benchmarks_and_variants_are_selected_by_name_in_order() -> None:
-    assert names("--spec own.yml --benchmark train infer_size_2") == ["train", "infer_size_2"]
-    assert names("--spec own.yml --benchmark infer_size_2 infer") == [
+    assert names("--spec local.yml --benchmark train infer_size_2") == ["train", "infer_size_2"]
+    assert names("--spec local.yml --benchmark infer_size_2 infer") == [
         "infer_size_2",
         "infer_size_1",
     ]
 
 
 def test_the_command_of_a_variant_is_ready_to_run() -> None:
-    (only,) = run("--spec own.yml --benchmark infer_size_2").variants
+    (variant,) = run("--spec local.yml --benchmark infer_size_2").variants
 
-    assert only.words == ("python3", "infer.py", "--size", "2", "--data", "/data")
+    assert variant.words == ("python3", "infer.py", "--size", "2", "--data", "/data")
 
 
 def test_an_unknown_name_is_refused_with_near_names() -> None:
-    (only,) = error_lines("--spec own.yml --benchmark infer_size_3")
+    (line,) = error_lines("--spec local.yml --benchmark infer_size_3")
 
-    assert only.startswith("--benchmark 'infer_size_3' is unknown; did you mean infer_size_")
+    assert line.startswith("--benchmark 'infer_size_3' is unknown; did you mean infer_size_")
 
 
 def test_an_entry_that_others_merge_is_not_a_benchmark() -> None:
-    assert error_lines("--spec own.yml --benchmark shared") == [
+    assert error_lines("--spec local.yml --benchmark shared") == [
         "--benchmark 'shared' is not a benchmark: it has no cmd"
     ]
 
 
 def test_wandb_options_are_dropped_and_reported() -> None:
-    selection = run("--spec own.yml --benchmark train")
+    selection = run("--spec local.yml --benchmark train")
 
     assert " ".join(selection.variants[0].words) == "python3 train.py --seed 1"
     assert selection.dropped[:2] == (
@@ -208,7 +208,7 @@ def test_wandb_options_are_dropped_and_reported() -> None:
 
 
 def test_wandb_options_stay_if_allowed() -> None:
-    selection = run("--spec own.yml --benchmark train --allow-wandb")
+    selection = run("--spec local.yml --benchmark train --allow-wandb")
 
     assert "--wandb --wandb-project mine" in " ".join(selection.variants[0].words)
     assert [word.word for word in selection.dropped] == ["location", "derived"]
@@ -235,13 +235,13 @@ def test_wandb_options_are_removed_with_their_values(line: str, left: str) -> No
 
 
 def test_compile_only_is_added_to_the_command() -> None:
-    (only,) = run("--spec own.yml --benchmark train --compile-only").variants
+    (variant,) = run("--spec local.yml --benchmark train --compile-only").variants
 
-    assert only.words[-1] == "--compile-only"
+    assert variant.words[-1] == "--compile-only"
 
 
 def test_options_without_effect_are_dropped_once_with_a_reason() -> None:
-    dropped = run("--spec own.yml --timeout 5 --include-convergence").dropped
+    dropped = run("--spec local.yml --timeout 5 --include-convergence").dropped
 
     assert [word.word for word in dropped] == [
         "--timeout 5",
@@ -269,11 +269,11 @@ def test_the_default_file_is_used_if_it_exists() -> None:
 
 
 def test_another_file_that_does_not_exist_is_refused() -> None:
-    assert error_lines("--spec ohne.yml") == ["configuration file ohne.yml does not exist"]
+    assert error_lines("--spec missing.yml") == ["configuration file missing.yml does not exist"]
 
 
 def test_several_files_are_merged() -> None:
-    assert names("--spec own.yml benchmarks.yml own.yml") == [
+    assert names("--spec local.yml benchmarks.yml local.yml") == [
         *("infer_size_1", "infer_size_2", "train", "ours")
     ]
 
@@ -281,8 +281,8 @@ def test_several_files_are_merged() -> None:
 def test_a_name_in_two_files_is_refused_with_both_locations() -> None:
     Path("more.yml").write_text("\ntrain: {cmd: x}\nshared: {a: 1}\n")
 
-    assert error_lines("--spec own.yml more.yml") == [
-        "more.yml, line 2: train is already defined in own.yml, line 10"
+    assert error_lines("--spec local.yml more.yml") == [
+        "more.yml, line 2: train is already defined in local.yml, line 10"
     ]
 
 
@@ -295,12 +295,14 @@ def test_a_file_with_only_convergence_runs_is_refused() -> None:
 def test_all_problems_of_a_command_and_its_files_are_reported_together() -> None:
     Path("bad.yml").write_text("a: {cmd: x, evn: 1}\n")
 
-    assert [line.split(";")[0] for line in error_lines("--tmeout 5 --spec bad.yml ohne.yml")] == [
+    assert [
+        line.split(";")[0] for line in error_lines("--tmeout 5 --spec bad.yml missing.yml")
+    ] == [
         "unknown option --tmeout",
         "bad.yml, line 1: evn is not a key of a benchmark",
-        "configuration file ohne.yml does not exist",
+        "configuration file missing.yml does not exist",
     ]
-    assert len(error_lines("--tmeout 5 --spec own.yml --benchmark x y")) == 3
+    assert len(error_lines("--tmeout 5 --spec local.yml --benchmark x y")) == 3
 
 
 def test_shipped_files_are_listed_in_order(tmp_path: Path) -> None:

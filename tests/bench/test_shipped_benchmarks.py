@@ -26,7 +26,7 @@ def all_benchmarks() -> list[Benchmark]:
     return [benchmark for stem in COUNTS for benchmark in shipped(stem).values()]
 
 
-def line(variant: Variant) -> str:
+def command_line(variant: Variant) -> str:
     return " ".join(variant.words)
 
 
@@ -40,18 +40,18 @@ def test_each_file_has_the_expected_benchmarks_and_variants(stem: str) -> None:
     assert (len(benchmarks), len(all_variants)) == COUNTS[stem]
 
 
-def test_every_shipped_benchmark_has_its_own_name() -> None:
+def test_names_of_shipped_benchmarks_are_unique() -> None:
     assert sorted(path.stem for path in SHIPPED_DIR.glob("*.yml")) == list(COUNTS)
     assert len({benchmark.name for benchmark in all_benchmarks()}) == 55
 
 
 def test_a_training_benchmark_matches_the_original() -> None:
-    (only,) = expand_variants(
+    (variant,) = expand_variants(
         shipped("tensorflow")["tf1_efficientnet_b4_g16_train_real_pod256_conv"],
         {"DATASETS_DIR": "/data"},
     )
 
-    assert line(only) == (
+    assert command_line(variant) == (
         "poprun --num-instances 128 --num-replicas 128 --num-ilds 4 --ipus-per-replica 2 "
         "python3 train.py --config efficientnet_b4_g16_64ipus --identical-replica-seeding "
         "--epochs 350 --logs-per-epoch 2 --epochs-per-ckpt 1 --no-validation --data-dir /data "
@@ -61,35 +61,37 @@ def test_a_training_benchmark_matches_the_original() -> None:
 
 
 def test_a_sweep_matches_the_original() -> None:
-    swept = shipped("tensorflow")["tf1_resnet50_infer_gen_pod4"]
-    last = expand_variants(swept, {})[-1]
+    sweep = shipped("tensorflow")["tf1_resnet50_infer_gen_pod4"]
+    last = expand_variants(sweep, {})[-1]
 
     assert last.name == "tf1_resnet50_infer_gen_pod4_batchsize_80_replicas_4"
-    assert line(last) == (
+    assert command_line(last) == (
         "mpirun --np 4 --bind-to socket python3 validation.py --model resnet --model-size 50 "
         "--dataset imagenet --micro-batch-size 80 --generated-data --repeat 10 "
         "--device-iterations 1000 --batch-norm --enable-half-partials --eight-bit-io "
         "--fused-preprocessing --num-io-tiles 64 --prefetch-depth 2"
     )
-    assert swept.metrics == {
+    assert sweep.metrics == {
         "throughput": Metric("throughput", "throughput: *(.*?) samples/sec", "mean", 4)
     }
-    assert swept.output == (("Batch size", "batchsize"), ("samples/sec", "throughput"))
+    assert sweep.output == (("Batch size", "batchsize"), ("samples/sec", "throughput"))
 
 
 def test_data_paths_keep_an_unset_variable() -> None:
-    (only,) = expand_variants(shipped("pytorch-training")["pytorch_resnet50_train_real_pod4"], {})
+    (variant,) = expand_variants(
+        shipped("pytorch-training")["pytorch_resnet50_train_real_pod4"], {}
+    )
 
-    assert "--imagenet-data-path ${DATASETS_DIR}/imagenet-raw-dataset" in line(only)
+    assert "--imagenet-data-path ${DATASETS_DIR}/imagenet-raw-dataset" in command_line(variant)
 
 
-def test_convergence_runs_train_to_the_end() -> None:
+def test_convergence_runs_have_the_environment_of_the_original() -> None:
     options = '{"opt.enableMultiAccessCopies":"false","target.hostSyncTimeout":"3000"}'
-    (only,) = expand_variants(
+    (variant,) = expand_variants(
         shipped("tensorflow")["tf1_efficientnet_b4_batchnorm_train_real_pod64_conv"], {}
     )
 
-    assert only.environment == {
+    assert variant.environment == {
         "TF_POPLAR_FLAGS": "--executable_cache_path=./tf_cache",
         "POPLAR_ENGINE_OPTIONS": options,
         "POPLAR_RUNTIME_OPTIONS": '{"streamCallbacks.maxLookahead":"unlimited"}',
@@ -125,7 +127,7 @@ def test_every_benchmark_is_valid() -> None:
 def test_every_column_shows_a_metric_or_a_parameter() -> None:
     for benchmark in all_benchmarks():
         known = {*benchmark.metrics, *benchmark.parameters}
-        # The original gives its servers this column as well, which they do not have as a parameter.
+        # The reference lists this column for its servers, although it is not their parameter.
         known |= {"batchsize"} if "tritonserver" in benchmark.name else set()
 
         assert {source for _, source in benchmark.output} <= known, benchmark.name
@@ -137,7 +139,7 @@ def test_the_readme_command_uses_the_shipped_files_without_a_file(
     monkeypatch.chdir(tmp_path)
     selection = select_benchmarks(["--spec", "benchmarks.yml"], {})
 
-    assert (
-        len({variant.benchmark.name for variant in selection.variants}) == 55 - 10
-    )  # end in _conv
+    convergence_runs = 10
+    names = {variant.benchmark.name for variant in selection.variants}
+    assert len(names) == 55 - convergence_runs
     assert not any("wandb" in word for variant in selection.variants for word in variant.words)

@@ -1,4 +1,4 @@
-"""Every benchmark still runs: each once, as small as it gets."""
+"""Every benchmark runs once in its smallest configuration."""
 
 import os
 import re
@@ -12,23 +12,25 @@ from support.run_convoy import PATIENCE
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-BENCHED = re.findall(r"benchmarks/(\w+\.py.*)", (ROOT / "Makefile").read_text())
-# Parts of a benchmark that `make bench` leaves out, or runs together with another.
+COMMANDS = re.findall(r"benchmarks/(\w+\.py.*)", (ROOT / "Makefile").read_text())
+# Parts of a benchmark, run separately here.
 PARTS = {"models.py": ["models.py training", "models.py inference"]}
-LINES = [part for line in [*BENCHED, "numerics.py accuracy"] for part in PARTS.get(line, [line])]
+ALL_COMMANDS = [
+    part for line in [*COMMANDS, "numerics.py accuracy"] for part in PARTS.get(line, [line])
+]
 
 
-def test_make_bench_names_every_benchmark() -> None:
+def test_make_bench_runs_every_benchmark() -> None:
     scripts = (ROOT / "benchmarks").glob("*.py")
     programs = {path.name for path in scripts if '__name__ == "__main__"' in path.read_text()}
 
-    assert {line.split()[0] for line in BENCHED} == programs
+    assert {line.split()[0] for line in COMMANDS} == programs
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", ALL_COMMANDS)
 def test_a_benchmark_runs_to_its_end(line: str, tmp_path: Path) -> None:
     script, *words = line.split()
-    ran = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / script), *words, "--smoke"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
@@ -37,5 +39,5 @@ def test_a_benchmark_runs_to_its_end(line: str, tmp_path: Path) -> None:
         timeout=PATIENCE,
     )
 
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert re.search(r"\d\.\d", ran.stdout), "no figure"
+    assert (result.returncode, result.stderr) == (0, "")
+    assert re.search(r"\d\.\d", result.stdout), "no number was printed"

@@ -19,11 +19,11 @@ from convoy.checkpoint.format import (
     weights_sha256,
 )
 
-FINITE = st.floats(allow_nan=False, allow_infinity=False)
-WHOLE = st.integers(min_value=-(2**63), max_value=2**64 - 1)
+FINITE_FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+INTEGERS = st.integers(min_value=-(2**63), max_value=2**64 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(
-    st.none() | st.booleans() | WHOLE | FINITE | TEXT,
+    st.none() | st.booleans() | INTEGERS | FINITE_FLOATS | TEXT,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=12,
 )
@@ -77,7 +77,7 @@ def test_json_values_round_trip(value: object):
 
 @given(st.binary(max_size=64) | TEXT.map(str.encode))
 @settings(deadline=None)
-def test_random_bytes_raise_nothing_but_value_errors(data: bytes):
+def test_random_bytes_raise_only_value_errors(data: bytes):
     try:
         parse_json(data)
     except ValueError as error:
@@ -106,39 +106,39 @@ TENSORS = {
 }
 
 
-def whole(tensors: dict[str, torch.Tensor]) -> bytes:
+def file_bytes(tensors: dict[str, torch.Tensor]) -> bytes:
     return b"".join(TensorFile(tensors).chunks())
 
 
-def crafted(header: object, body: bytes = b"") -> bytes:
+def make_file(header: object, body: bytes = b"") -> bytes:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + body
 
 
-def described(shape: list[int], begin: int, end: int, dtype: str = "F32") -> dict[str, object]:
+def header_entry(shape: list[int], begin: int, end: int, dtype: str = "F32") -> dict[str, object]:
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
 def test_every_dtype_and_shape_round_trips_bit_exactly():
-    assert weights_sha256(decode_tensors(whole(TENSORS))) == weights_sha256(TENSORS)
+    assert weights_sha256(decode_tensors(file_bytes(TENSORS))) == weights_sha256(TENSORS)
 
 
 def test_other_programs_can_read_our_files(tmp_path: Path):
-    (tmp_path / "a.safetensors").write_bytes(whole(TENSORS))
+    (tmp_path / "a.safetensors").write_bytes(file_bytes(TENSORS))
 
     assert weights_sha256(load_file(tmp_path / "a.safetensors")) == weights_sha256(TENSORS)
 
 
 def test_the_size_is_known_before_a_byte_is_written():
-    assert TensorFile(TENSORS).bytes == len(whole(TENSORS))
+    assert TensorFile(TENSORS).bytes == len(file_bytes(TENSORS))
 
 
-def test_an_empty_file_of_tensors_is_valid():
-    assert decode_tensors(whole({})) == {}
+def test_a_file_without_tensors_is_valid():
+    assert decode_tensors(file_bytes({})) == {}
 
 
 def test_every_tensor_is_aligned_to_its_type():
-    data = whole(TENSORS)
+    data = file_bytes(TENSORS)
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     starts = {name: 8 + length + entry["data_offsets"][0] for name, entry in header.items()}
@@ -166,22 +166,28 @@ def test_too_many_tensors_to_read_back_are_not_written():
         (b"\x08\0\0", "header claims 8 of 0 bytes"),
         ((2**63).to_bytes(8, "little") + b"{}", "9,223,372,036,854,775,808"),
         ((3 * 2**20).to_bytes(8, "little") + b"{" + b" " * 3 * 2**20, "limit is 2,097,152"),
-        (crafted([]), "not a table of tensors"),
-        (crafted(b'{"a":' * 15_000), "nested"),
-        (crafted({str(n): described([0], 0, 0) for n in range(20_000)}), "more than 16,384"),
-        (crafted({"a": described([2], 0, 8), "b": described([2], 4, 12)}, b"\0" * 12), "offset"),
-        (crafted({"a": described([2], 0, 8), "b": described([2], 0, 8)}, b"\0" * 8), "offset"),
-        (crafted({"a": described([1], 4, 8)}, b"\0" * 8), "offset"),
-        (crafted({"a": described([1], 0, 4)}, b"\0" * 8), "not fully covered"),
-        (crafted({"a": described([2], 0, 8)}, b"\0" * 4), "not a usable"),
-        (crafted({"a": described([2**62, 8], 0, 0)}), "overflow"),
-        (crafted({"a": described([0, 2**62, 2**62], 0, 0)}), "not a usable"),
-        (crafted({"a": described([1] * 9, 0, 4)}, b"\0" * 4), "'a' has 9 dimensions"),
-        (crafted({"a": described([-1], 0, 4)}, b"\0" * 4), "not a usable"),
-        (crafted({"a": described([8], 0, 4, "F4")}, b"\0" * 4), "not a usable"),
-        (crafted({"a": described([1], 0, 4, "PICKLE")}, b"\0" * 4), "not a usable"),
+        (make_file([]), "not a table of tensors"),
+        (make_file(b'{"a":' * 15_000), "nested"),
+        (make_file({str(n): header_entry([0], 0, 0) for n in range(20_000)}), "more than 16,384"),
         (
-            crafted(
+            make_file({"a": header_entry([2], 0, 8), "b": header_entry([2], 4, 12)}, b"\0" * 12),
+            "offset",
+        ),
+        (
+            make_file({"a": header_entry([2], 0, 8), "b": header_entry([2], 0, 8)}, b"\0" * 8),
+            "offset",
+        ),
+        (make_file({"a": header_entry([1], 4, 8)}, b"\0" * 8), "offset"),
+        (make_file({"a": header_entry([1], 0, 4)}, b"\0" * 8), "not fully covered"),
+        (make_file({"a": header_entry([2], 0, 8)}, b"\0" * 4), "not a usable"),
+        (make_file({"a": header_entry([2**62, 8], 0, 0)}), "overflow"),
+        (make_file({"a": header_entry([0, 2**62, 2**62], 0, 0)}), "not a usable"),
+        (make_file({"a": header_entry([1] * 9, 0, 4)}, b"\0" * 4), "'a' has 9 dimensions"),
+        (make_file({"a": header_entry([-1], 0, 4)}, b"\0" * 4), "not a usable"),
+        (make_file({"a": header_entry([8], 0, 4, "F4")}, b"\0" * 4), "not a usable"),
+        (make_file({"a": header_entry([1], 0, 4, "PICKLE")}, b"\0" * 4), "not a usable"),
+        (
+            make_file(
                 b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},'
                 b'"a":{"dtype":"I32","shape":[1],"data_offsets":[0,4]}}',
                 b"\0" * 4,
@@ -197,9 +203,9 @@ def test_a_hostile_file_is_refused_with_its_reason(data: bytes, reason: str):
 
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=6))
 @settings(deadline=None)
-def test_random_damage_raises_nothing_but_value_errors(place: int, splash: bytes):
-    data = whole({"a": torch.ones(2, 3), "b": torch.ones(4, dtype=torch.int64)})
-    damaged = (data[:place] + splash + data[place + len(splash) :])[: len(data)]
+def test_random_damage_raises_only_value_errors(position: int, replacement: bytes):
+    data = file_bytes({"a": torch.ones(2, 3), "b": torch.ones(4, dtype=torch.int64)})
+    damaged = (data[:position] + replacement + data[position + len(replacement) :])[: len(data)]
     try:
         decode_tensors(damaged)
     except ValueError as error:
@@ -215,8 +221,8 @@ MANIFEST = Manifest(
 )
 
 
-def changed(**values: object) -> bytes:
-    """The manifest with changed values, as an attacker would write it."""
+def changed_manifest(**values: object) -> bytes:
+    """The manifest with changed values and its old SHA-256."""
     return encode_json({**json.loads(MANIFEST.to_bytes()), **values})
 
 
@@ -244,28 +250,33 @@ def test_every_flipped_bit_is_detected():
         (b"", "Expecting value"),
         (b"{}", "not the manifest of a convoy checkpoint"),
         (b"[]", "not the manifest of a convoy checkpoint"),
-        (changed(format=3), "version 3, but this program reads version 1"),
-        (changed(format=None), "version None, but this program reads version 1"),
-        (changed(update=-1), "has -1 as update"),
-        (changed(update=True), "has True as update"),
-        (changed(update="3"), "has '3' as update"),
-        (changed(update=10**16), "as update"),
-        (changed(update=4), "its own SHA-256"),
-        (changed(torch=None), "its own SHA-256"),
-        (changed(torch="2.14.0"), "its own SHA-256"),
-        (changed(extra=1), "its own SHA-256"),
-        (changed(files=None), "lists no files"),
-        (changed(files={}), "does not list model.safetensors, state.json"),
-        (changed(files={"../x": {}}), r"lists '../x', which is not a checkpoint file"),
-        (changed(files={"/etc/passwd": {}}), "lists '/etc/passwd'"),
-        (changed(files={"MANIFEST.json": {}}), r"lists 'MANIFEST.json'"),
-        (changed(files={"model.safetensors": 1, "state.json": 1}), "no size and SHA-256 for model"),
+        (changed_manifest(format=3), "version 3, but this program reads version 1"),
+        (changed_manifest(format=None), "version None, but this program reads version 1"),
+        (changed_manifest(update=-1), "has -1 as update"),
+        (changed_manifest(update=True), "has True as update"),
+        (changed_manifest(update="3"), "has '3' as update"),
+        (changed_manifest(update=10**16), "as update"),
+        (changed_manifest(update=4), "its own SHA-256"),
+        (changed_manifest(torch=None), "its own SHA-256"),
+        (changed_manifest(torch="2.14.0"), "its own SHA-256"),
+        (changed_manifest(extra=1), "its own SHA-256"),
+        (changed_manifest(files=None), "lists no files"),
+        (changed_manifest(files={}), "does not list model.safetensors, state.json"),
+        (changed_manifest(files={"../x": {}}), r"lists '../x', which is not a checkpoint file"),
+        (changed_manifest(files={"/etc/passwd": {}}), "lists '/etc/passwd'"),
+        (changed_manifest(files={"MANIFEST.json": {}}), r"lists 'MANIFEST.json'"),
         (
-            changed(files={name: {"bytes": 1, "sha256": "0"} for name in MANIFEST.files}),
+            changed_manifest(files={"model.safetensors": 1, "state.json": 1}),
+            "no size and SHA-256 for model",
+        ),
+        (
+            changed_manifest(files={name: {"bytes": 1, "sha256": "0"} for name in MANIFEST.files}),
             "no SHA-256 for model.safetensors",
         ),
         (
-            changed(files={name: {"bytes": 2**21, "sha256": "0" * 64} for name in MANIFEST.files}),
+            changed_manifest(
+                files={name: {"bytes": 2**21, "sha256": "0" * 64} for name in MANIFEST.files}
+            ),
             "as size of state.json; expected an integer up to 1,048,576",
         ),
         (MANIFEST.to_bytes() + b"\n", "its own SHA-256"),
@@ -278,9 +289,9 @@ def test_an_invalid_manifest_is_refused_with_its_reason(data: bytes, reason: str
 
 @given(st.integers(0, 600), st.binary(min_size=1, max_size=6))
 @settings(deadline=None)
-def test_random_damage_of_a_manifest_raises_nothing_but_value_errors(place: int, splash: bytes):
+def test_random_damage_of_a_manifest_raises_only_value_errors(position: int, replacement: bytes):
     data = MANIFEST.to_bytes()
-    damaged = data[:place] + splash + data[place + len(splash) :]
+    damaged = data[:position] + replacement + data[position + len(replacement) :]
     if damaged != data:
         with pytest.raises(ValueError):
             Manifest.from_bytes(damaged)

@@ -22,7 +22,7 @@ def test_a_copy_is_independent_of_later_training():
     assert fingerprint(copy) == before
 
 
-def test_a_copy_of_live_parameters_carries_no_gradient_and_no_strides():
+def test_a_copy_of_parameters_has_no_gradient_and_is_contiguous():
     weight = torch.nn.Parameter(torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last))
     copy = CheckpointContents(model={"w": weight}, state={"update": 0}).copy().model["w"]
 
@@ -38,10 +38,10 @@ def test_tied_weights_are_copied_under_both_names():
 
 def test_a_second_copy_uses_the_memory_of_the_first():
     first = small(1).copy()
-    places = {name: tensor.data_ptr() for name, tensor in first.model.items()}
+    addresses = {name: tensor.data_ptr() for name, tensor in first.model.items()}
     second = small(2).copy(reuse=first)
 
-    assert {name: tensor.data_ptr() for name, tensor in second.model.items()} == places
+    assert {name: tensor.data_ptr() for name, tensor in second.model.items()} == addresses
     assert fingerprint(second) == fingerprint(small(2))
 
 
@@ -85,9 +85,9 @@ def test_another_precision_does_not_match():
 
 def test_the_digest_is_over_sorted_names_types_shapes_and_bytes():
     tensors = {"b": torch.tensor([1, 2], dtype=torch.int16), "a": torch.tensor(1.0)}
-    written = b'["a", "float32", []]\n\0\0\x80?["b", "int16", [2]]\n\1\0\2\0'
+    hashed_bytes = b'["a", "float32", []]\n\0\0\x80?["b", "int16", [2]]\n\1\0\2\0'
 
-    assert weights_sha256(tensors) == hashlib.sha256(written).hexdigest()
+    assert weights_sha256(tensors) == hashlib.sha256(hashed_bytes).hexdigest()
 
 
 def test_order_strides_and_gradients_do_not_change_the_digest():
@@ -119,7 +119,7 @@ def test_every_kind_of_difference_changes_the_digest():
     assert len({weights_sha256(variant) for variant in variants}) == len(variants)
 
 
-def test_types_that_numpy_does_not_know_have_a_digest():
+def test_dtypes_that_numpy_lacks_have_a_digest():
     half = {"a": torch.ones(3, dtype=torch.bfloat16), "b": torch.ones(2, dtype=torch.bool)}
 
     assert len(weights_sha256(half)) == 64

@@ -10,11 +10,11 @@ from convoy.checkpoint.reading import load, verify
 from convoy.checkpoint.store import CheckpointStore
 
 GOLDEN = Path(__file__).with_name("golden")
-NOTHING = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 DIGESTS = {
     "update-0": ["2d3718f4cfacda434eba430d17af66acc52187b7141afbf7793dcc25b4349410"]
-    + [NOTHING] * 2,
+    + [EMPTY_SHA256] * 2,
     "update-12": [
         "4fdd1a01cdddfb980b982af63c74ffaf49797ab9cda6867d13012ab137299616",
         "ab879dafb077b23c10208e5d93d76b25d370f987f3a012695d60902e44478ff2",
@@ -24,7 +24,7 @@ DIGESTS = {
 
 
 @pytest.mark.parametrize("name", DIGESTS)
-def test_a_golden_checkpoint_loads_bit_for_bit(name: str):
+def test_a_golden_checkpoint_is_loaded_bit_exactly(name: str):
     assert fingerprint(load(GOLDEN / name))[:3] == DIGESTS[name]
 
 

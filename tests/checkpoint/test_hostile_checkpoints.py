@@ -35,8 +35,8 @@ class Payload:
         return Path.write_text, (self.marker, "executed")
 
 
-def disguises(payload: Payload) -> dict[str, bytes]:
-    """The same pickle in every container that programs load."""
+def disguised_pickles(payload: Payload) -> dict[str, bytes]:
+    """The same pickle in each container that other programs load."""
     raw = pickle.dumps({"model": payload})
     found = {"raw": raw, "old": pickle.dumps({"model": payload}, protocol=0)}
     for name, zipped in (("torch", True), ("legacy", False)):
@@ -62,7 +62,7 @@ def test_a_pickle_in_disguise_is_refused_and_never_executed(
     tmp_path: Path, container: str, name: str
 ):
     marker = tmp_path / "marker"
-    evil = disguises(Payload(marker))[container]
+    evil = disguised_pickles(Payload(marker))[container]
     forged = forge(tmp_path / "update-3", {name: evil})
     swapped = CheckpointStore(tmp_path / "checkpoints").save(small())
     (swapped / name).write_bytes(evil)
@@ -77,7 +77,7 @@ def test_a_pickle_in_disguise_is_refused_and_never_executed(
 
 
 def test_the_test_payload_executes_when_unpickled(tmp_path: Path):
-    pickle.loads(disguises(Payload(tmp_path / "marker"))["raw"])
+    pickle.loads(disguised_pickles(Payload(tmp_path / "marker"))["raw"])
 
     assert (tmp_path / "marker").exists()
 
@@ -92,13 +92,13 @@ def test_a_manifest_that_names_another_file_opens_nothing(
     (tmp_path / "outside").write_bytes(b"secret")
     entry = entry_of(b"secret")
     vouch(forged, {"model.safetensors": entry, "state.json": entry, name: entry})
-    opened, opening = [], os.open
+    opened, original_open = [], os.open
 
-    def watch(path, *rest, **places):
+    def record_open(path, *rest, **options):
         opened.append(str(path))
-        return opening(path, *rest, **places)
+        return original_open(path, *rest, **options)
 
-    monkeypatch.setattr(os, "open", watch)
+    monkeypatch.setattr(os, "open", record_open)
 
     assert f"MANIFEST.json lists {name!r}" in refusal(forged)
     assert opened == [str(forged), "MANIFEST.json"]
@@ -110,7 +110,7 @@ def test_a_file_that_is_not_regular_is_refused_without_blocking(
     checkpoint: Path, name: str, kind: str
 ):
     inside, outside = checkpoint / name, checkpoint.parent.parent / "outside"
-    inside.rename(outside)  # so that the link points to the expected bytes
+    inside.rename(outside)  # the link points to a valid file
     match kind:
         case "link":
             inside.symlink_to(outside)
@@ -124,7 +124,7 @@ def test_a_file_that_is_not_regular_is_refused_without_blocking(
             try:
                 os.mknod(inside, 0o600 | 0o020000, os.makedev(1, 5))  # /dev/zero, which is endless
             except PermissionError:
-                pytest.skip("making a device needs a right this process has not")
+                pytest.skip("creating a device needs privileges that this process does not have")
 
     assert f"{name} is not a regular file" in refusal(checkpoint)
 
@@ -148,7 +148,7 @@ def test_files_larger_than_the_memory_are_refused_before_they_are_read(tmp_path:
 
 
 def test_a_huge_manifest_is_refused_without_reading_all_of_it(checkpoint: Path):
-    os.truncate(checkpoint / "MANIFEST.json", 2**40)  # a sparse terabyte
+    os.truncate(checkpoint / "MANIFEST.json", 2**40)  # a sparse file of 1 TB
 
     assert "MANIFEST.json 1,048,577 bytes of JSON" in refusal(checkpoint)
 

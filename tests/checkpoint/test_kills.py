@@ -14,38 +14,38 @@ TESTS = Path(__file__).parents[1]
 PATH = os.pathsep.join(map(str, (Path(convoy.__file__).parents[1], TESTS)))
 
 
-def run(*words: object) -> dict:
-    """Run the killing program in a separate process, since it forks."""
-    done = subprocess.run(
-        [sys.executable, "-m", "support.kill_saver", *map(str, words)],
+def run(*args: object) -> dict:
+    """Run `support.kill_saver`, which forks, in a separate process."""
+    result = subprocess.run(
+        [sys.executable, "-m", "support.kill_saver", *map(str, args)],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": PATH},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
 
 
 @pytest.mark.processes
 def test_a_kill_before_any_disk_write_leaves_two_valid_checkpoints(tmp_path: Path):
-    result = run("calls", tmp_path)
+    report = run("calls", tmp_path)
 
-    assert result["problems"] == []
-    assert result["kills"] > 25
+    assert report["problems"] == []
+    assert report["kills"] > 25
 
 
 @pytest.mark.processes
 def test_40_random_kills_each_leave_two_valid_checkpoints(tmp_path: Path):
-    result = run("moments", tmp_path, 40)
+    report = run("moments", tmp_path, 40)
 
-    assert result["problems"] == []
-    assert result["interrupted"] > 0
+    assert report["problems"] == []
+    assert report["interrupted"] > 0
 
 
 @pytest.mark.processes
 @pytest.mark.evidence
 def test_200_random_kills_each_leave_two_valid_checkpoints(tmp_path: Path):
-    result = run("moments", tmp_path, 200)
+    report = run("moments", tmp_path, 200)
 
-    assert result["problems"] == []
-    assert result["interrupted"] > 0
+    assert report["problems"] == []
+    assert report["interrupted"] > 0

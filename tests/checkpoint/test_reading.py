@@ -27,15 +27,15 @@ def checkpoint(tmp_path: Path) -> Path:
     return CheckpointStore(tmp_path / "checkpoints").save(small())
 
 
-def flips_accepted(checkpoint: Path, trials: int) -> list[str]:
+def undetected_flips(checkpoint: Path, trials: int) -> list[str]:
     """Flip one random bit at a time; return the flips whose error does not name the file."""
-    chance = random.Random(5)
+    rng = random.Random(5)
     originals = {name: (checkpoint / name).read_bytes() for name in FILES}
     accepted = []
     for _ in range(trials):
-        name = chance.choices(FILES, [len(data) for data in originals.values()])[0]
+        name = rng.choices(FILES, [len(data) for data in originals.values()])[0]
         data = bytearray(originals[name])
-        bit = chance.randrange(len(data) * 8)
+        bit = rng.randrange(len(data) * 8)
         data[bit // 8] ^= 1 << bit % 8
         (checkpoint / name).write_bytes(data)
         try:
@@ -53,7 +53,7 @@ def test_saved_contents_are_loaded_bit_exactly(checkpoint: Path):
     assert fingerprint(load(checkpoint)) == fingerprint(small())
 
 
-def test_loaded_tensors_may_be_trained_on(checkpoint: Path):
+def test_loaded_tensors_can_be_modified(checkpoint: Path):
     weight = load(checkpoint).model["fc.weight"]
     weight.add_(1)
 
@@ -61,12 +61,12 @@ def test_loaded_tensors_may_be_trained_on(checkpoint: Path):
 
 
 def test_500_flipped_bits_are_all_refused_with_the_file_named(checkpoint: Path):
-    assert flips_accepted(checkpoint, 500) == []
+    assert undetected_flips(checkpoint, 500) == []
 
 
 @pytest.mark.evidence
 def test_10_000_flipped_bits_are_all_refused_with_the_file_named(checkpoint: Path):
-    assert flips_accepted(checkpoint, 10_000) == []
+    assert undetected_flips(checkpoint, 10_000) == []
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -106,13 +106,13 @@ def test_a_state_of_another_update_is_refused_even_with_the_right_hash(tmp_path:
     assert "state.json is not the state of update 3" in refusal(forged)
 
 
-def test_a_file_that_grows_between_its_opening_and_its_reading_is_refused(
+def test_a_file_that_grows_after_it_is_opened_is_refused(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    opening = reading._open_file
+    original_open = reading._open_file
 
     def open_and_append(folder, name, size=None):
-        file = opening(folder, name, size)
+        file = original_open(folder, name, size)
         if name == "model.safetensors":
             with (checkpoint / name).open("ab") as grown:
                 grown.write(b"\0")
@@ -136,7 +136,7 @@ def test_a_file_is_hashed_before_any_of_it_is_parsed(
 
 @pytest.mark.parametrize("name", ["with spaces", "größe 模型 🚚", "best", "update-3"])
 def test_a_checkpoint_loads_wherever_it_is_moved_or_copied(checkpoint: Path, name: str):
-    copied = shutil.copytree(checkpoint, checkpoint.parent.parent / "another place" / name)
+    copied = shutil.copytree(checkpoint, checkpoint.parent.parent / "another folder" / name)
     loaded = [fingerprint(load(copied))]
     moved = copied.rename(checkpoint.parent.parent / name)
     loaded.append(fingerprint(load(moved)))
@@ -178,7 +178,7 @@ def test_the_error_for_a_path_that_is_not_a_folder_describes_a_checkpoint(tmp_pa
 
 
 def test_a_folder_without_a_manifest_is_not_a_checkpoint(tmp_path: Path):
-    (tmp_path / ".metadata").write_bytes(b"whatever torch.distributed.checkpoint puts here")
+    (tmp_path / ".metadata").write_bytes(b"metadata of torch.distributed.checkpoint")
 
     assert "MANIFEST.json is missing" in refusal(tmp_path)
 
@@ -197,12 +197,12 @@ def test_a_symlink_loop_is_refused(tmp_path: Path):
 def test_a_file_that_cannot_be_read_is_named_with_the_error(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def fail(path, *rest, **places):
+    def fail(path, *rest, **options):
         if path == "model.safetensors":
             raise PermissionError(13, "Permission denied")
-        return opening(path, *rest, **places)
+        return original_open(path, *rest, **options)
 
-    opening = os.open
+    original_open = os.open
     monkeypatch.setattr(os, "open", fail)
 
     assert "model.safetensors cannot be read: EACCES" in refusal(checkpoint)

@@ -14,7 +14,7 @@ from convoy.errors import CheckpointError, ExitCode, StorageError
 LEFTOVER = "update-7.tmp-0123456789ab"
 
 
-def filled(folder: Path, *updates: int) -> CheckpointStore:
+def make_store(folder: Path, *updates: int) -> CheckpointStore:
     store = CheckpointStore(folder)
     for update in updates:
         store.save(small(update))
@@ -28,10 +28,10 @@ def damage(store: CheckpointStore, update: int, name: str = "model.safetensors")
     path.write_bytes(data)
 
 
-def test_updates_are_listed_by_number_and_nothing_else_is_listed(tmp_path: Path):
-    store = filled(tmp_path, 100, 9, 20, 0)
-    strangers = [LEFTOVER, "update-7.old-0123456789ab", "update-07", "update-", "update--1"]
-    for name in [*strangers, "update-٣", "latest", "update-1 copy"]:
+def test_only_updates_are_listed_and_sorted_by_number(tmp_path: Path):
+    store = make_store(tmp_path, 100, 9, 20, 0)
+    other_names = [LEFTOVER, "update-7.old-0123456789ab", "update-07", "update-", "update--1"]
+    for name in [*other_names, "update-٣", "latest", "update-1 copy"]:
         (tmp_path / name).mkdir()
 
     assert store.updates() == [0, 9, 20, 100]
@@ -42,14 +42,14 @@ def test_a_missing_folder_has_no_updates(tmp_path: Path):
 
 
 def test_any_checkpoint_is_loaded_by_update_or_by_path(tmp_path: Path):
-    store = filled(tmp_path, 1, 2)
+    store = make_store(tmp_path, 1, 2)
 
     assert fingerprint(store.load(1)) == fingerprint(small(1))
     assert fingerprint(store.load(tmp_path / "update-2")) == fingerprint(small(2))
 
 
 def test_an_explicit_checkpoint_that_is_damaged_is_refused_without_fallback(tmp_path: Path):
-    store = filled(tmp_path, 1, 2)
+    store = make_store(tmp_path, 1, 2)
     damage(store, 2)
     with pytest.raises(CheckpointError, match=r"update-2: model\.safetensors has SHA-256") as e:
         store.load(2)
@@ -57,14 +57,14 @@ def test_an_explicit_checkpoint_that_is_damaged_is_refused_without_fallback(tmp_
     assert e.value.code is ExitCode.CHECKPOINT
 
 
-def test_the_newest_is_found_with_nothing_skipped(tmp_path: Path):
-    found = filled(tmp_path, 9, 10).load_newest()
+def test_the_newest_checkpoint_is_found_and_none_is_skipped(tmp_path: Path):
+    found = make_store(tmp_path, 9, 10).load_newest()
 
     assert (found.contents.update, found.path.name, found.skipped) == (10, "update-10", [])
 
 
 def test_damaged_checkpoints_are_skipped_and_reported(tmp_path: Path):
-    store = filled(tmp_path, 1, 2, 3)
+    store = make_store(tmp_path, 1, 2, 3)
     damage(store, 3, "state.json")
     (store.path(2) / "optimizer.safetensors").unlink()
     found = store.load_newest()
@@ -81,8 +81,8 @@ def test_a_folder_without_checkpoints_is_an_error(tmp_path: Path):
         CheckpointStore(tmp_path).load_newest()
 
 
-def test_all_damaged_lists_each_and_never_starts_from_scratch(tmp_path: Path):
-    store = filled(tmp_path, 1, 2)
+def test_if_all_checkpoints_are_damaged_each_is_listed(tmp_path: Path):
+    store = make_store(tmp_path, 1, 2)
     damage(store, 1)
     damage(store, 2, "MANIFEST.json")
     with pytest.raises(CheckpointError) as caught:
@@ -94,7 +94,7 @@ def test_all_damaged_lists_each_and_never_starts_from_scratch(tmp_path: Path):
 
 
 def test_saving_identical_contents_again_keeps_the_existing_checkpoint(tmp_path: Path):
-    store = filled(tmp_path, 3)
+    store = make_store(tmp_path, 3)
     inode = store.path(3).stat().st_ino
     store.save(small(3))
 
@@ -102,11 +102,11 @@ def test_saving_identical_contents_again_keeps_the_existing_checkpoint(tmp_path:
     assert store.path(3).stat().st_ino == inode
 
 
-@pytest.mark.parametrize("kind", ["different", "damaged", "file", "link"])
-def test_saving_again_replaces_a_different_or_damaged_checkpoint(tmp_path: Path, kind: str):
-    store = filled(tmp_path / "checkpoints", 3)
+@pytest.mark.parametrize("existing", ["different", "damaged", "file", "link"])
+def test_saving_again_replaces_a_different_or_damaged_checkpoint(tmp_path: Path, existing: str):
+    store = make_store(tmp_path / "checkpoints", 3)
     target = store.path(3)
-    match kind:
+    match existing:
         case "different":
             other = CheckpointContents(small(9).model, state={"update": 3})
             store.save(other)
@@ -127,16 +127,16 @@ def test_saving_again_replaces_a_different_or_damaged_checkpoint(tmp_path: Path,
 def test_a_failed_replacement_is_undone_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    store = filled(tmp_path, 3)
-    renaming, renames = os.rename, []
+    store = make_store(tmp_path, 3)
+    original_rename, renames = os.rename, []
 
-    def die_at_second(old, new):
+    def fail_second_rename(old, new):
         renames.append(new)
         if len(renames) == 2:
             raise OSError(5, "Input/output error")
-        renaming(old, new)
+        original_rename(old, new)
 
-    monkeypatch.setattr(os, "rename", die_at_second)
+    monkeypatch.setattr(os, "rename", fail_second_rename)
     with pytest.raises(StorageError):
         store.save(CheckpointContents(small(9).model, state={"update": 3}))
     monkeypatch.undo()
@@ -147,7 +147,7 @@ def test_a_failed_replacement_is_undone_at_the_next_start(
 
 
 def test_leftovers_are_cleaned_and_nothing_else_is_touched(tmp_path: Path):
-    store = filled(tmp_path, 3)
+    store = make_store(tmp_path, 3)
     store.path(3).rename(tmp_path / "update-3.old-0123456789ab")
     store.save(small(3))
     for name in (LEFTOVER, "write-test.tmp-0123456789ab", "mine.tmp-0123456789ab"):
@@ -159,14 +159,14 @@ def test_leftovers_are_cleaned_and_nothing_else_is_touched(tmp_path: Path):
 
 
 def test_pruning_keeps_the_newest(tmp_path: Path):
-    store = filled(tmp_path, 1, 2, 3, 10)
+    store = make_store(tmp_path, 1, 2, 3, 10)
     store.prune(keep=2)
 
     assert store.updates() == [3, 10]
 
 
 def test_damaged_checkpoints_do_not_count_when_pruning(tmp_path: Path):
-    store = filled(tmp_path, 1, 2, 3, 4)
+    store = make_store(tmp_path, 1, 2, 3, 4)
     damage(store, 4)
     damage(store, 2)
     store.prune(keep=2)
@@ -177,7 +177,7 @@ def test_damaged_checkpoints_do_not_count_when_pruning(tmp_path: Path):
 
 
 def test_excluded_checkpoints_do_not_count_when_pruning(tmp_path: Path):
-    filled(tmp_path, 2, 4, 5, 6, 7)
+    make_store(tmp_path, 2, 4, 5, 6, 7)
     store = CheckpointStore(tmp_path, counts=lambda update: update % 2 == 0)
     store.prune(keep=2)
 
@@ -185,7 +185,7 @@ def test_excluded_checkpoints_do_not_count_when_pruning(tmp_path: Path):
 
 
 def test_a_verified_checkpoint_that_is_truncated_later_does_not_count(tmp_path: Path):
-    store = filled(tmp_path, 1, 2, 3)
+    store = make_store(tmp_path, 1, 2, 3)
     store.prune(keep=3)
     os.truncate(store.path(3) / "model.safetensors", 5)
     store.prune(keep=2)
@@ -194,14 +194,14 @@ def test_a_verified_checkpoint_that_is_truncated_later_does_not_count(tmp_path: 
 
 
 def test_fewer_checkpoints_than_keep_are_all_kept(tmp_path: Path):
-    store = filled(tmp_path, 1, 2)
+    store = make_store(tmp_path, 1, 2)
     store.prune(keep=5)
 
     assert store.updates() == [1, 2]
 
 
 def test_except_update_is_never_pruned(tmp_path: Path):
-    store = filled(tmp_path, 1, 2, 3, 4)
+    store = make_store(tmp_path, 1, 2, 3, 4)
     store.prune(keep=2, except_update=2)
 
     assert store.updates() == [2, 3, 4]
@@ -210,7 +210,7 @@ def test_except_update_is_never_pruned(tmp_path: Path):
 def test_a_pruned_checkpoint_is_unlisted_before_its_files_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    store = filled(tmp_path, 1, 2)
+    store = make_store(tmp_path, 1, 2)
     listed = []
     monkeypatch.setattr("shutil.rmtree", lambda *_: listed.append(store.updates()))
     store.prune(keep=1)
@@ -219,7 +219,7 @@ def test_a_pruned_checkpoint_is_unlisted_before_its_files_are_deleted(
 
 
 def test_a_checkpoint_that_cannot_be_read_back_is_a_storage_error(tmp_path: Path):
-    store = filled(tmp_path, 1)
+    store = make_store(tmp_path, 1)
     damage(store, 1)
 
     with pytest.raises(StorageError, match="cannot be read back"):
@@ -229,27 +229,27 @@ def test_a_checkpoint_that_cannot_be_read_back_is_a_storage_error(tmp_path: Path
 def test_a_checkpoint_is_hashed_once_by_the_process_that_prunes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    store = filled(tmp_path, 1, 2)
+    store = make_store(tmp_path, 1, 2)
     hashed, verify = [], stores.reading.verify
 
-    def counting(path: Path, hash_files: bool):
+    def count_hashes(path: Path, hash_files: bool):
         hashed.extend([path.name] * hash_files)
         return verify(path, hash_files)
 
-    monkeypatch.setattr(stores.reading, "verify", counting)
+    monkeypatch.setattr(stores.reading, "verify", count_hashes)
     store.prune(keep=2)
     store.prune(keep=2)
 
     assert hashed == ["update-2", "update-1"]
 
 
-def saved(folder: Path, *updates: int) -> None:
+def save_checkpoints(folder: Path, *updates: int) -> None:
     for update in updates:
         CheckpointStore(folder).save(small(update))
 
 
 def test_a_run_path_loads_its_newest_checkpoint(tmp_path: Path) -> None:
-    saved(tmp_path / "checkpoints", 3, 12)
+    save_checkpoints(tmp_path / "checkpoints", 3, 12)
 
     assert find_checkpoint(tmp_path).path == tmp_path / "checkpoints/update-12"
     assert find_checkpoint(tmp_path / "checkpoints").path == tmp_path / "checkpoints/update-12"
@@ -257,14 +257,14 @@ def test_a_run_path_loads_its_newest_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_fine_tuned_run_loads_its_newest_fine_tuning_checkpoint(tmp_path: Path) -> None:
-    saved(tmp_path / "checkpoints", 12)
-    saved(tmp_path / "fine-tune/checkpoints", 2, 4)
+    save_checkpoints(tmp_path / "checkpoints", 12)
+    save_checkpoints(tmp_path / "fine-tune/checkpoints", 2, 4)
 
     assert find_checkpoint(tmp_path).path == tmp_path / "fine-tune/checkpoints/update-4"
 
 
 def test_fine_tuning_without_a_checkpoint_is_ignored(tmp_path: Path) -> None:
-    saved(tmp_path / "checkpoints", 12)
+    save_checkpoints(tmp_path / "checkpoints", 12)
     (tmp_path / "fine-tune/checkpoints").mkdir(parents=True)
 
     assert find_checkpoint(tmp_path).contents.update == 12

@@ -26,7 +26,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
     if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
-        pytest.skip("mounting a small file system needs a right this process has not")
+        pytest.skip("mounting a file system needs privileges that this process does not have")
     yield disk
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
@@ -47,16 +47,16 @@ def failing(code: int):
 def test_files_are_synced_before_the_rename_and_the_rename_before_the_return(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    steps, syncing, renaming = [], os.fsync, os.rename
+    steps, original_fsync, original_rename = [], os.fsync, os.rename
 
     def sync(descriptor):
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         steps.append(("sync", path.name.partition("-3.tmp-")[0], path.stat().st_size > 0))
-        syncing(descriptor)
+        original_fsync(descriptor)
 
     def rename(old, new):
         steps.append(("rename", Path(new).name, True))
-        renaming(old, new)
+        original_rename(old, new)
 
     store = CheckpointStore(tmp_path)
     monkeypatch.setattr(os, "fsync", sync)
@@ -106,7 +106,7 @@ def test_insufficient_space_is_detected_before_writing(
 ):
     written = []
     monkeypatch.setattr(files, "free_bytes", lambda path: len(path.name))
-    monkeypatch.setattr(stores, "write_file", lambda *words: written.append(words))
+    monkeypatch.setattr(stores, "write_file", lambda *args: written.append(args))
     with pytest.raises(StorageError, match=r"update-3: .*ENOSPC.* bytes needed, 8 bytes free"):
         CheckpointStore(tmp_path).save(small())
 

@@ -1,4 +1,4 @@
-"""Crops and mirrors, against a loop over single images written out here."""
+"""Crops and flips, compared with a loop over pixels."""
 
 from dataclasses import dataclass
 
@@ -18,15 +18,14 @@ from convoy.rng import integers, key
 
 @dataclass(frozen=True)
 class Corner:
-    """Where in the padded image a crop begins, and whether it is mirrored."""
+    """The corner of a crop in the padded image, and whether the crop is mirrored."""
 
     top: int
     left: int
     mirrored: bool
 
 
-def slow(image: Pixels, padding: int, corner: Corner) -> Pixels:
-    """One image, pixel by pixel."""
+def crop_pixel_by_pixel(image: Pixels, padding: int, corner: Corner) -> Pixels:
     height, width, _ = image.shape
     output = np.zeros_like(image)
     for row in range(height):
@@ -39,8 +38,8 @@ def slow(image: Pixels, padding: int, corner: Corner) -> Pixels:
     return output
 
 
-def corner_of(augmentation: Augmentation, sample: int, seed: int, epoch: int) -> Corner:
-    """The draws of one sample, each on its own."""
+def sample_corner(augmentation: Augmentation, sample: int, seed: int, epoch: int) -> Corner:
+    """The random numbers of one sample, drawn one by one."""
     stream, span = key(seed, "augment", epoch), 2 * augmentation.padding + 1
     top, left = int(integers(stream, span, sample, 0)), int(integers(stream, span, sample, 1))
     return Corner(top, left, augmentation.flip and int(integers(stream, 2, sample, 2)) == 1)
@@ -53,7 +52,7 @@ def some_pixels(count: int, height: int = 6, width: int = 6) -> Pixels:
 augmentations = st.builds(Augmentation, padding=st.integers(0, 5), flip=st.booleans())
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # other processes may slow this one down
 @given(augmentations, st.lists(st.integers(0, 2**40), min_size=1, max_size=5), st.integers(0, 9))
 def test_a_batch_equals_its_single_images(
     augmentation: Augmentation, samples: list[int], epoch: int
@@ -61,7 +60,9 @@ def test_a_batch_equals_its_single_images(
     pixels = some_pixels(len(samples))
     output = augmentation(pixels, np.array(samples), seed=4, epoch=epoch)
     expected = [
-        slow(image, augmentation.padding, corner_of(augmentation, sample, 4, epoch))
+        crop_pixel_by_pixel(
+            image, augmentation.padding, sample_corner(augmentation, sample, 4, epoch)
+        )
         for image, sample in zip(pixels, samples, strict=True)
     ]
 
@@ -74,11 +75,11 @@ def test_images_need_not_be_square() -> None:
     tops, lefts, mirrored = np.array([0, 3]), np.array([4, 1]), np.array([True, False])
     output = crop_and_flip(pixels, 2, tops, lefts, mirrored)
 
-    assert np.array_equal(output[0], slow(pixels[0], 2, Corner(0, 4, True)))
-    assert np.array_equal(output[1], slow(pixels[1], 2, Corner(3, 1, False)))
+    assert np.array_equal(output[0], crop_pixel_by_pixel(pixels[0], 2, Corner(0, 4, True)))
+    assert np.array_equal(output[1], crop_pixel_by_pixel(pixels[1], 2, Corner(3, 1, False)))
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # other processes may slow this one down
 @given(st.permutations(list(range(12))), st.integers(1, 12))
 def test_order_and_chunks_of_the_ids_change_nothing(order: list[int], chunk: int) -> None:
     pixels, ids = some_pixels(12), np.arange(100, 112)
@@ -96,7 +97,7 @@ def test_epochs_seeds_and_samples_are_augmented_differently() -> None:
     ids = np.arange(64)
     output = PAD_CROP_FLIP(pixels, ids, seed=0, epoch=0)
 
-    # Of 162 ways to crop and flip, two draws agree once in 162 times: of 64, hardly ever 5.
+    # There are 162 crops and flips, so 5 equal pairs among 64 are very unlikely.
     for other in (
         PAD_CROP_FLIP(pixels, ids, seed=0, epoch=1),
         PAD_CROP_FLIP(pixels, ids, seed=1, epoch=0),
@@ -105,9 +106,9 @@ def test_epochs_seeds_and_samples_are_augmented_differently() -> None:
         assert sum(np.array_equal(a, b) for a, b in zip(output, other, strict=True)) < 5
 
 
-def corners(ids: Ids, padding: int) -> tuple[Ids, Ids, Ids]:
-    """The corner and the mirror of each image, read from images that carry their coordinates."""
-    size = 4 * padding  # so that the middle pixel is never cropped away
+def find_corners(ids: Ids, padding: int) -> tuple[Ids, Ids, Ids]:
+    """Find corner and flip of each crop, from images whose pixels are their coordinates."""
+    size = 4 * padding  # so that the middle pixel is in every crop
     image = np.zeros((size, size, 3), np.uint8)
     image[..., 0], image[..., 1] = np.indices((size, size)) + 1
     pixels = np.broadcast_to(image, (len(ids), size, size, 3))
@@ -124,7 +125,7 @@ def corners(ids: Ids, padding: int) -> tuple[Ids, Ids, Ids]:
 
 def test_crop_corners_are_uniform_and_half_are_flipped() -> None:
     count, padding = 20_000, 2
-    top, left, mirrored = corners(np.arange(count), padding)
+    top, left, mirrored = find_corners(np.arange(count), padding)
     cells = np.bincount((top * 5 + left) * 2 + mirrored, minlength=50)
     expected = count / 50
     noise = np.sqrt(expected)
@@ -138,7 +139,7 @@ def test_the_border_is_black_and_as_wide_as_the_shift() -> None:
     white = np.full((1, 8, 8, 3), 255, np.uint8)
     output = crop_and_flip(white, 3, np.array([0]), np.array([5]), np.array([False]))[0]
     inside = np.zeros((8, 8), bool)
-    inside[3:, :6] = True  # moved down by 3, and 2 beyond the right edge
+    inside[3:, :6] = True  # shifted down by 3, and left by 2
 
     assert np.all(output[inside] == 255)
     assert np.all(output[~inside] == 0)
@@ -154,7 +155,7 @@ def test_without_padding_images_are_only_flipped() -> None:
     assert 5 < sum(mirrored) < 35
 
 
-def test_no_augmentation_leaves_every_pixel() -> None:
+def test_no_augmentation_changes_no_pixel() -> None:
     pixels = some_pixels(5)
 
     assert np.array_equal(NO_AUGMENTATION(pixels, np.arange(5), seed=0, epoch=3), pixels)

@@ -1,4 +1,4 @@
-"""Downloads from a local server: complete, interrupted, resumed, refused."""
+"""Downloads from a local server: complete, interrupted, resumed and refused."""
 
 import errno
 from pathlib import Path
@@ -43,15 +43,15 @@ def no_progress(done: int, total: int) -> None:
     assert 0 <= done <= total
 
 
-def ranges(part: Path, *answers: Answer) -> list[str | None]:
+def ranges(part: Path, *responses: Answer) -> list[str | None]:
     """Download with these responses and return the requested ranges."""
-    with serving(*answers) as server:
+    with serving(*responses) as server:
         download(server.url, part, TOTAL, no_progress)
         return [requested for _, requested in server.asked]
 
 
-def error_message(part: Path, *answers: Answer) -> str:
-    with serving(*answers) as server, pytest.raises(DataError) as caught:
+def error_message(part: Path, *responses: Answer) -> str:
+    with serving(*responses) as server, pytest.raises(DataError) as caught:
         download(server.url, part, TOTAL, no_progress)
     message = str(caught.value)
     assert server.url in message

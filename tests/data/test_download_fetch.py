@@ -142,7 +142,7 @@ def test_a_wrong_manually_downloaded_archive_is_refused_and_kept(
     assert (target_folder / "set.tar.gz").read_bytes() == b"wrong"
 
 
-def test_a_wrong_checksum_is_reported_with_the_expected_one(
+def test_a_wrong_checksum_is_reported_with_the_expected_checksum(
     cifar_folder: Path, packed: bytes, target_folder: Path
 ) -> None:
     changed = packed[:-1] + bytes([packed[-1] ^ 1])

@@ -13,7 +13,7 @@ from convoy.errors import DataError
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Its parent holds nothing else, so looking for files written outside takes no time."""
+    """An otherwise empty folder, so that searching for files outside the target is fast."""
     folder = tmp_path / "downloads"
     folder.mkdir()
     return folder
@@ -27,7 +27,7 @@ def unpack_in(packed: bytes, folder: Path) -> Path:
 
 
 def error_message(packed: bytes, folder: Path) -> str:
-    """Return why it is refused, and check that nothing was written outside the folder."""
+    """Return the error, and check that nothing was written outside the folder."""
     before = set(folder.parent.rglob("*"))
     with pytest.raises(DataError) as caught:
         unpack_in(packed, folder)

@@ -1,4 +1,4 @@
-"""From a source to micro-batches: the right samples, the right numbers, the right memory."""
+"""Feeds: samples and labels, normalization, memory layout and prefetching of micro-batches."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from convoy.data.loader import (
     ValidationFeed,
 )
 from convoy.data.source import Ids, Labels, Normalization, Pixels
-from convoy.data.sources.pixel_source import PixelView
+from convoy.data.sources.pixel_source import PixelSource, PixelView
 from convoy.errors import DataError
 from convoy.planning.topology import BatchPlan
 
@@ -30,8 +30,8 @@ _TRANSFER = DeviceTransfer(NORMALIZATION, "none", CPU)
 
 
 @dataclass(frozen=True)
-class Numbered:
-    """Images whose first pixel tells their id; `broken` cannot be read."""
+class Numbered(PixelSource):
+    """Images whose first pixel is their id; reading `broken` fails."""
 
     samples: int
     broken: int = -1
@@ -45,9 +45,9 @@ class Numbered:
     def pixels(self, ids: Ids) -> Pixels:
         if self.broken in ids:
             raise DataError(f"image {self.broken} is damaged")
-        every = np.random.default_rng(0).integers(0, 256, (self.samples, 8, 8, 3), np.uint8)
-        every[:, 0, 0, 0] = np.arange(self.samples)
-        return every[ids]
+        pixels = np.random.default_rng(0).integers(0, 256, (self.samples, 8, 8, 3), np.uint8)
+        pixels[:, 0, 0, 0] = np.arange(self.samples)
+        return pixels[ids]
 
     def labels(self, ids: Ids) -> Labels:
         return ids % 2
@@ -70,44 +70,46 @@ def ids_of(batch: MicroBatch) -> list[int]:
     return [int(image) for image in batch.images[:, 0, 0, 0]]
 
 
-def by_formula(pixels: Pixels) -> torch.Tensor:
-    """(x / 255 − mean) / deviation, in double precision, as planes."""
+def normalized_by_formula(pixels: Pixels) -> torch.Tensor:
+    """(x / 255 − mean) / deviation in float64, with channels first."""
     mean, deviation = np.array(NORMALIZATION.mean), np.array(NORMALIZATION.std)
     return torch.from_numpy((pixels / 255.0 - mean) / deviation).permute(0, 3, 1, 2)
 
 
-def on_host(transfer: DeviceTransfer, pixels: Pixels) -> torch.Tensor:
+def host_buffer(transfer: DeviceTransfer, pixels: Pixels) -> torch.Tensor:
     buffer = transfer.allocate(len(pixels), pixels.shape[1])
     transfer.normalize_into(buffer, pixels)
     return buffer
 
 
-def arrived(pixels: Pixels, where: str) -> MicroBatch:
+def to_device(pixels: Pixels, where: str) -> MicroBatch:
     transfer = DeviceTransfer(NORMALIZATION, where, CPU)
-    return MicroBatch(transfer.to_device(on_host(transfer, pixels)), None)
+    return MicroBatch(transfer.to_device(host_buffer(transfer, pixels)), None)
 
 
 @pytest.mark.parametrize("where", ["host", "device"])
 def test_pixels_are_normalized_by_the_formula(where: str) -> None:
     every_value = np.arange(256, dtype=np.uint8).repeat(3).reshape(1, 16, 16, 3)
-    output = arrived(every_value, where).images
+    output = to_device(every_value, where).images
 
     assert output.dtype == torch.float32
-    # The largest result is 2.8, so an error of one rounding is at most 2.4e-7; three are made.
-    torch.testing.assert_close(output.double(), by_formula(every_value), rtol=0, atol=8e-7)
+    # The largest result is 2.8, so each of three roundings has an error of at most 2.4e-7.
+    torch.testing.assert_close(
+        output.double(), normalized_by_formula(every_value), rtol=0, atol=8e-7
+    )
 
 
-def test_host_and_device_normalize_alike() -> None:
+def test_host_and_device_normalize_equally() -> None:
     pixels = Numbered(9).pixels(np.arange(9))
 
     torch.testing.assert_close(
-        arrived(pixels, "host").images, arrived(pixels, "device").images, rtol=1e-6, atol=1e-6
+        to_device(pixels, "host").images, to_device(pixels, "device").images, rtol=1e-6, atol=1e-6
     )
 
 
 def test_without_normalization_the_network_sees_raw_values() -> None:
     pixels = Numbered(3).pixels(np.arange(3))
-    output = arrived(pixels, "none").images
+    output = to_device(pixels, "none").images
 
     assert output.dtype == torch.float32
     assert np.array_equal(output.permute(0, 2, 3, 1).numpy(), pixels)
@@ -116,7 +118,7 @@ def test_without_normalization_the_network_sees_raw_values() -> None:
 @pytest.mark.parametrize("where", ["host", "device", "none"])
 @pytest.mark.parametrize("count", [1, 5])
 def test_images_arrive_in_channels_last(where: str, count: int) -> None:
-    images = arrived(Numbered(5).pixels(np.arange(count)), where).images
+    images = to_device(Numbered(5).pixels(np.arange(count)), where).images
 
     assert images.shape == (count, 3, 8, 8)
     assert images.is_contiguous(memory_format=torch.channels_last)
@@ -125,7 +127,7 @@ def test_images_arrive_in_channels_last(where: str, count: int) -> None:
 @pytest.mark.parametrize("where", ["host", "none"])
 def test_channels_first_takes_no_copy(where: str) -> None:
     transfer = DeviceTransfer(NORMALIZATION, where, CPU)
-    buffer = on_host(transfer, Numbered(5).pixels(np.arange(5)))
+    buffer = host_buffer(transfer, Numbered(5).pixels(np.arange(5)))
 
     assert transfer.to_device(buffer).data_ptr() == buffer.data_ptr()
 
@@ -144,14 +146,14 @@ def test_pixels_in_any_memory_order_give_the_same_images(where: str) -> None:
     pixels = Numbered(5).pixels(np.arange(5))
     planes = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
 
-    assert torch.equal(arrived(planes, where).images, arrived(pixels, where).images)
+    assert torch.equal(to_device(planes, where).images, to_device(pixels, where).images)
 
 
 @pytest.mark.parametrize("where", ["host", "device", "none"])
 def test_the_pixels_of_the_source_are_not_modified(where: str) -> None:
     pixels = Numbered(5).pixels(np.arange(5))
     before = pixels.copy()
-    arrived(pixels, where)
+    to_device(pixels, where)
 
     assert np.array_equal(pixels, before)
 
@@ -164,10 +166,12 @@ def test_training_takes_the_samples_of_the_order_with_their_labels() -> None:
     assert [ids_of(batch) for batch in batches] == [
         feed.order.ids(index).tolist() for index in indices
     ]
-    assert all(batch.targets.tolist() == [item % 2 for item in ids_of(batch)] for batch in batches)
+    assert all(
+        batch.targets.tolist() == [sample % 2 for sample in ids_of(batch)] for batch in batches
+    )
 
 
-def test_training_augments_each_sample_by_its_own_epoch() -> None:
+def test_training_augments_each_sample_by_its_epoch() -> None:
     feed = make_training_feed(Numbered(48), PAD_CROP_FLIP)
     indices = all_indices(feed, epochs=3)
     batches = list(feed.micro_batches(indices, LoaderOptions(0, 1)))
@@ -184,12 +188,12 @@ def test_training_augments_each_sample_by_its_own_epoch() -> None:
 def test_workers_and_prefetch_depth_do_not_change_batches(options: LoaderOptions) -> None:
     feed = make_training_feed(Numbered(60), PAD_CROP_FLIP, "host")
     indices = all_indices(feed, epochs=2)
-    alone = feed.micro_batches(indices, LoaderOptions(0, 1))
-    together = feed.micro_batches(indices, options)
+    sequential = feed.micro_batches(indices, LoaderOptions(0, 1))
+    prefetched = feed.micro_batches(indices, options)
 
     assert all(
-        torch.equal(item.images, other.images) and torch.equal(item.targets, other.targets)
-        for item, other in zip(alone, together, strict=True)
+        torch.equal(a.images, b.images) and torch.equal(a.targets, b.targets)
+        for a, b in zip(sequential, prefetched, strict=True)
     )
 
 
@@ -224,7 +228,9 @@ def test_validation_covers_every_sample_once_in_order(batch_size: int, workers: 
     batches = list(feed.batches(range(feed.num_batches), LoaderOptions(workers, 2)))
     labels = torch.cat([batch.labels[: batch.samples] for batch in batches])
 
-    assert [item for batch in batches for item in ids_of(batch)[: batch.samples]] == list(range(13))
+    assert [sample for batch in batches for sample in ids_of(batch)[: batch.samples]] == list(
+        range(13)
+    )
     assert labels.tolist() == [i % 2 for i in range(13)]
     assert {len(batch.images) for batch in batches} == {min(batch_size, 13)}
 
@@ -241,10 +247,10 @@ def test_a_stage_gets_only_its_needed_inputs(needed: NeededInputs) -> None:
     batches = list(training.micro_batches(all_indices(training), LoaderOptions(1, 2)))
     full = list(complete.micro_batches(all_indices(complete), LoaderOptions(1, 2)))
     checked = validation.batches(range(5), LoaderOptions(1, 2))
-    every = [*batches, *(MicroBatch(batch.images, batch.labels) for batch in checked)]
+    all_batches = [*batches, *(MicroBatch(batch.images, batch.labels) for batch in checked)]
 
-    assert all((batch.images is not None) == needed.images for batch in every)
-    assert all((batch.targets is not None) == needed.labels for batch in every)
+    assert all((batch.images is not None) == needed.images for batch in all_batches)
+    assert all((batch.targets is not None) == needed.labels for batch in all_batches)
     for part, both in zip(batches, full, strict=True):
         assert part.images is None or torch.equal(part.images, both.images)
         assert part.targets is None or torch.equal(part.targets, both.targets)
@@ -274,10 +280,10 @@ def test_synthetic_batches_reuse_one_batch() -> None:
 
 
 def test_synthetic_batches_are_the_same_in_every_run() -> None:
-    item, other = (SyntheticFeed((4, 3, 8, 8), 3, CPU).batch for _ in range(2))
+    first, second = (SyntheticFeed((4, 3, 8, 8), 3, CPU).batch for _ in range(2))
 
-    assert torch.equal(item.images, other.images)
-    assert torch.equal(item.targets, other.targets)
+    assert torch.equal(first.images, second.images)
+    assert torch.equal(first.targets, second.targets)
 
 
 def test_synthetic_batches_match_the_indices_and_can_be_closed() -> None:
@@ -299,17 +305,13 @@ def test_pieces_of_any_size_make_the_same_batches(piece: int, workers: int, wher
     full = list(feed.micro_batches(indices, LoaderOptions(0, 1)))
     pieces = list(feed.micro_batches(indices, LoaderOptions(workers, 2, piece)))
 
-    assert all(
-        torch.equal(item.images, other.images) for item, other in zip(full, pieces, strict=True)
-    )
-    assert all(
-        torch.equal(item.targets, other.targets) for item, other in zip(full, pieces, strict=True)
-    )
+    assert all(torch.equal(a.images, b.images) for a, b in zip(full, pieces, strict=True))
+    assert all(torch.equal(a.targets, b.targets) for a, b in zip(full, pieces, strict=True))
     assert len(full) == len(pieces) == len(indices)
 
 
 class Unreadable:
-    """Sees nothing of the samples in a list."""
+    """A view that cannot read some samples."""
 
     size = 8
 
@@ -333,9 +335,8 @@ def test_validation_reports_unreadable_samples(piece: int) -> None:
 
 
 def test_prefetching_of_large_batches_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        feed_module, "_MAX_PREFETCH_BYTES", 2 * 4 * 8 * 8 * 3 * 4
-    )  # two batches of 4
+    two_batches = 2 * 4 * 8 * 8 * 3 * 4  # bytes
+    monkeypatch.setattr(feed_module, "_MAX_PREFETCH_BYTES", two_batches)
     requested: list[int] = []
     feed = make_training_feed(Numbered(48))
     indices = (
@@ -345,7 +346,7 @@ def test_prefetching_of_large_batches_is_limited(monkeypatch: pytest.MonkeyPatch
     next(batches)
     batches.close()
 
-    assert requested == [0, 1, 2]  # one in use, two ahead
+    assert requested == [0, 1, 2]  # one in use, two prefetched
 
 
 @pytest.mark.parametrize("where", ["host", "device", "none"])
@@ -361,7 +362,7 @@ def test_large_batches_are_prefetched_as_bytes_with_the_same_result(
     monkeypatch.setattr(
         feed.transfer,
         "allocate",
-        lambda *words: dtypes.append((buffer := allocate(*words)).dtype) or buffer,
+        lambda *args: dtypes.append((buffer := allocate(*args)).dtype) or buffer,
     )
     large = list(feed.micro_batches(all_indices(feed), LoaderOptions(2, 3, piece_size=2)))
 

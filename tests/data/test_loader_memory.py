@@ -1,4 +1,4 @@
-"""How much memory loading takes, in a process of its own."""
+"""The peak memory of loading, measured in a separate process."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-LOADING = """
+LOADING_SCRIPT = """
 import resource, sys
 from pathlib import Path
 import numpy as np, simplejpeg, torch
@@ -36,8 +36,8 @@ order = SampleOrder(4096, BatchPlan(micro, 1024 // micro, 1), seed=0)
 reader = make_reader(photos.records, PhotoOptions(224, 0, "pytorch"))
 view = PhotoView(photos, 224, reader)
 feed = TrainingFeed(view, order, DeviceTransfer(IMAGENET_NORMALIZATION, where, torch.device("cpu")))
-places = [MicroBatchIndex(update, m) for update in range(3) for m in range(1024 // micro)]
-for batch in feed.micro_batches(places, LoaderOptions(2, 3, -(-micro // 2))):
+indices = [MicroBatchIndex(update, m) for update in range(3) for m in range(1024 // micro)]
+for batch in feed.micro_batches(indices, LoaderOptions(2, 3, -(-micro // 2))):
     batch.images.sum()
     del batch
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
@@ -50,7 +50,7 @@ def test_a_global_batch_of_1024_loads_in_less_than_1_5_gigabytes(
     tmp_path: Path, micro: int, where: str
 ) -> None:
     script = tmp_path / "loading.py"
-    script.write_text(LOADING)
+    script.write_text(LOADING_SCRIPT)
     command = [sys.executable, str(script), str(micro), where]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     peak = int(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)

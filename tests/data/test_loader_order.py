@@ -1,4 +1,4 @@
-"""The order of samples: each once an epoch, another one every epoch, the same for every layout."""
+"""The order of samples: each at most once per epoch, reshuffled, and equal for every layout."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,11 +16,11 @@ from convoy.planning.topology import BatchPlan
 def epoch_of(order: SampleOrder, epoch: int) -> list[int]:
     """All ids of an epoch, in the order of its micro-batches."""
     first = epoch * order.updates_per_epoch
-    places = places_of(order, range(first, first + order.updates_per_epoch))
-    return [int(item) for place in places for item in order.ids(place)]
+    indices = indices_of(order, range(first, first + order.updates_per_epoch))
+    return [int(sample) for index in indices for sample in order.ids(index)]
 
 
-def places_of(order: SampleOrder, updates: range) -> list[MicroBatchIndex]:
+def indices_of(order: SampleOrder, updates: range) -> list[MicroBatchIndex]:
     return [
         MicroBatchIndex(update, micro)
         for update in updates
@@ -37,7 +37,7 @@ def orders(draw: st.DrawFn) -> SampleOrder:
     return SampleOrder(samples, batch, draw(st.integers(0, 2**40)))
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # other processes may slow this one down
 @given(orders(), st.integers(0, 5))
 def test_an_epoch_takes_each_sample_at_most_once_and_leaves_only_the_remainder(
     order: SampleOrder, epoch: int
@@ -46,13 +46,13 @@ def test_an_epoch_takes_each_sample_at_most_once_and_leaves_only_the_remainder(
 
     assert len(ids) == order.samples - order.samples % order.batch.samples_per_update
     assert len(set(ids)) == len(ids)
-    assert all(0 <= item < order.samples for item in ids)
+    assert all(0 <= sample < order.samples for sample in ids)
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # other processes may slow this one down
 @given(orders(), st.integers(0, 50))
 def test_every_micro_batch_is_full(order: SampleOrder, update: int) -> None:
-    sizes = {len(order.ids(place)) for place in places_of(order, range(update, update + 1))}
+    sizes = {len(order.ids(index)) for index in indices_of(order, range(update, update + 1))}
 
     assert sizes == {order.batch.micro_batch_size}
 
@@ -68,8 +68,8 @@ def test_different_samples_are_left_out_in_different_epochs() -> None:
     order = SampleOrder(1005, BatchPlan(10, 10, 1), seed=0)
     left_out = [set(range(1005)) - set(epoch_of(order, epoch)) for epoch in range(4)]
 
-    assert all(len(five) == 5 for five in left_out)
-    assert len({frozenset(five) for five in left_out}) == 4
+    assert all(len(ids) == 5 for ids in left_out)
+    assert len({frozenset(ids) for ids in left_out}) == 4
 
 
 def test_epochs_and_seeds_have_different_orders() -> None:
@@ -85,47 +85,48 @@ def test_epochs_and_seeds_have_different_orders() -> None:
 
 def test_neighbors_of_an_epoch_are_separated_in_the_next() -> None:
     order = SampleOrder(10_000, BatchPlan(100, 1, 1), seed=1)
-    item, next_one = np.argsort(epoch_of(order, 0)), np.argsort(epoch_of(order, 1))
-    noise = 1 / np.sqrt(10_000)
+    positions = np.argsort(epoch_of(order, 0))
+    next_positions = np.argsort(epoch_of(order, 1))
+    noise = 1 / np.sqrt(10_000)  # standard deviation of the correlation
 
-    assert abs(np.corrcoef(item, next_one)[0, 1]) < 5 * noise
+    assert abs(np.corrcoef(positions, next_positions)[0, 1]) < 5 * noise
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # other processes may slow this one down
 @given(orders(), st.integers(0, 20))
 def test_replicas_and_accumulation_can_be_exchanged(order: SampleOrder, update: int) -> None:
     size, count = order.batch.micro_batch_size, order.batch.micro_batches
     layouts = [BatchPlan(size, count // n, n) for n in range(1, count + 1) if count % n == 0]
     seen = [
         [
-            order_in(order, layout).ids(MicroBatchIndex(update, micro)).tolist()
+            with_batch(order, layout).ids(MicroBatchIndex(update, micro)).tolist()
             for micro in range(count)
         ]
         for layout in layouts
     ]
 
-    assert all(item == seen[0] for item in seen)
+    assert all(ids == seen[0] for ids in seen)
 
 
-def order_in(order: SampleOrder, batch: BatchPlan) -> SampleOrder:
+def with_batch(order: SampleOrder, batch: BatchPlan) -> SampleOrder:
     return SampleOrder(order.samples, batch, order.seed)
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # other processes may slow this one down
 @given(orders(), st.integers(0, 20))
-def test_the_blocks_of_all_replicas_make_one_update(order: SampleOrder, update: int) -> None:
+def test_the_micro_batches_of_all_replicas_make_one_update(order: SampleOrder, update: int) -> None:
     batch = order.batch
-    places = [
+    indices = [
         MicroBatchIndex(update, micro)
         for replica in range(batch.replicas)
         for micro in batch.micro_batches_of(replica)
     ]
-    ids = np.concatenate([order.ids(place) for place in places])
+    ids = np.concatenate([order.ids(index) for index in indices])
 
     assert len(set(ids.tolist())) == batch.samples_per_update
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # other processes may slow this one down
 @given(orders(), st.integers(0, 20))
 def test_replicas_together_use_the_samples_of_larger_micro_batches(
     order: SampleOrder, update: int
@@ -135,20 +136,20 @@ def test_replicas_together_use_the_samples_of_larger_micro_batches(
         span * batch.micro_batch_size, batch.gradient_accumulation, batch.replicas // span
     )
     for replica in range(larger.replicas):
-        partners = [batch.micro_batches_of(replica * span + place) for place in range(span)]
+        partners = [batch.micro_batches_of(replica * span + offset) for offset in range(span)]
         for micro, full in enumerate(larger.micro_batches_of(replica)):
             parts = [order.ids(MicroBatchIndex(update, partner[micro])) for partner in partners]
-            expected = order_in(order, larger).ids(MicroBatchIndex(update, full))
+            expected = with_batch(order, larger).ids(MicroBatchIndex(update, full))
 
             assert np.concatenate(parts).tolist() == expected.tolist()
 
 
-def test_an_update_is_found_without_those_before_it() -> None:
+def test_an_update_does_not_depend_on_the_updates_read_before() -> None:
     order = SampleOrder(1000, BatchPlan(16, 3, 1), seed=7)
-    places = places_of(order, range(50))
-    forward = [order.ids(place).tolist() for place in places]
+    indices = indices_of(order, range(50))
+    forward = [order.ids(index).tolist() for index in indices]
     fresh = SampleOrder(1000, BatchPlan(16, 3, 1), seed=7)
-    backward = [fresh.ids(place).tolist() for place in reversed(places)]
+    backward = [fresh.ids(index).tolist() for index in reversed(indices)]
 
     assert backward[::-1] == forward
 
@@ -156,12 +157,12 @@ def test_an_update_is_found_without_those_before_it() -> None:
 @pytest.mark.parametrize("workers", [1, 2, 8])
 def test_concurrent_workers_get_the_same_order(workers: int) -> None:
     order = SampleOrder(500, BatchPlan(7, 2, 1), seed=2)
-    places = places_of(order, range(200))  # 5 epochs, more than are remembered
-    alone = [order.ids(place).tolist() for place in places]
+    indices = indices_of(order, range(200))  # 5 epochs, more than are cached
+    sequential = [order.ids(index).tolist() for index in indices]
     with ThreadPoolExecutor(workers) as pool:
-        together = [ids.tolist() for ids in pool.map(order.ids, places)]
+        concurrent = [ids.tolist() for ids in pool.map(order.ids, indices)]
 
-    assert together == alone
+    assert concurrent == sequential
 
 
 def test_the_epoch_of_an_index_follows_its_update() -> None:
@@ -198,13 +199,13 @@ def test_fewer_samples_than_one_update_are_refused() -> None:
         order.ids(MicroBatchIndex(0, 0))
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # other processes may slow this one down
 @given(orders(), st.integers(0, 3))
 def test_micro_batch_numbers_restart_every_epoch(order: SampleOrder, epoch: int) -> None:
     first = epoch * order.updates_per_epoch
-    places = places_of(order, range(first, first + order.updates_per_epoch))
+    indices = indices_of(order, range(first, first + order.updates_per_epoch))
 
-    assert [order.locate(place)[1] for place in places] == list(range(len(places)))
+    assert [order.locate(index)[1] for index in indices] == list(range(len(indices)))
 
 
 @pytest.mark.parametrize(("accumulated", "replicas"), [(12, 1), (6, 2), (4, 3), (1, 12)])

@@ -1,4 +1,4 @@
-"""Work done ahead: in order, not too far ahead, once each, and nothing left behind."""
+"""Prefetching: results in order, limited depth, each job once, and no threads left behind."""
 
 import threading
 from collections import Counter
@@ -9,33 +9,33 @@ from time import monotonic, sleep
 import numpy as np
 import pytest
 
-from convoy.data import loader as infeed
+from convoy.data import loader
 from convoy.data.loader import prefetch
 
 WORKERS = [0, 1, 2, 4, 8]
-PATIENCE = 300  # seconds
+TIMEOUT = 300  # seconds
 
 
 def infeed_threads() -> list[str]:
-    return [item.name for item in threading.enumerate() if item.name.startswith("infeed")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("infeed")]
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    """For what other threads do in their own time; a test that waits in vain has failed."""
-    end = monotonic() + PATIENCE
-    while not true():
-        assert monotonic() < end, "nothing happened"
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for other threads until the condition holds; fail after a timeout."""
+    end = monotonic() + TIMEOUT
+    while not condition():
+        assert monotonic() < end, "timed out"
         sleep(0.001)
 
 
-class Work:
-    """Counts its jobs as they are taken, begun and ended."""
+class CountedJobs:
+    """Jobs that count how many were taken and started."""
 
     def __init__(self, jobs: int, seconds: Callable[[int], float] = lambda _: 0.0) -> None:
         self.count = jobs
         self.seconds = seconds
         self.taken = 0
-        self.begun: Counter[int] = Counter()
+        self.started: Counter[int] = Counter()
         self.lock = threading.Lock()
 
     def jobs(self) -> Iterator[Callable[[], int]]:
@@ -45,7 +45,7 @@ class Work:
 
     def do(self, number: int) -> int:
         with self.lock:
-            self.begun[number] += 1
+            self.started[number] += 1
         sleep(self.seconds(number))
         return number
 
@@ -54,11 +54,11 @@ class Work:
 @pytest.mark.parametrize("depth", [1, 3, 20])
 def test_results_are_in_job_order_and_each_job_runs_once(workers: int, depth: int) -> None:
     durations = np.random.default_rng(workers).exponential(0.001, 60)
-    work = Work(60, lambda number: durations[number])
+    work = CountedJobs(60, lambda number: durations[number])
     results = list(prefetch(work.jobs(), workers, depth))
 
     assert results == list(range(60))
-    assert work.begun == Counter(range(60))
+    assert work.started == Counter(range(60))
     assert infeed_threads() == []
 
 
@@ -71,29 +71,29 @@ def test_no_jobs_give_no_results(workers: int) -> None:
 @pytest.mark.parametrize("workers", [1, 2, 4, 8])
 @pytest.mark.parametrize("depth", [1, 3, 10])
 def test_workers_prefetch_up_to_the_depth(workers: int, depth: int) -> None:
-    work, ahead = Work(100), max(depth, workers)
+    work, ahead = CountedJobs(100), max(depth, workers)
     feed = prefetch(work.jobs(), workers, depth)
     for used in range(1, 6):
         next(feed)
-        wait_until(lambda used=used: len(work.begun) == used + ahead)
-        sleep(0.002)  # time for a job too many
+        wait_until(lambda used=used: len(work.started) == used + ahead)
+        sleep(0.002)  # time for an extra job to start
 
-        assert len(work.begun) == work.taken == used + ahead
+        assert len(work.started) == work.taken == used + ahead
     feed.close()
 
 
 def test_without_workers_nothing_is_prefetched() -> None:
-    work = Work(10)
+    work = CountedJobs(10)
     feed = prefetch(work.jobs(), 0, 5)
     next(feed)
     next(feed)
 
-    assert len(work.begun) == work.taken == 2
+    assert len(work.started) == work.taken == 2
     assert infeed_threads() == []
 
 
 def test_no_job_starts_before_the_first_result_is_requested() -> None:
-    work = Work(10)
+    work = CountedJobs(10)
     feed = prefetch(work.jobs(), 4, 5)
     feed.close()
 
@@ -102,15 +102,15 @@ def test_no_job_starts_before_the_first_result_is_requested() -> None:
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
-def test_all_workers_have_work_at_the_same_time(workers: int) -> None:
-    meeting = threading.Barrier(workers, timeout=PATIENCE)
-    feed = prefetch((meeting.wait for _ in range(workers)), workers, depth=1)
+def test_all_workers_run_jobs_at_the_same_time(workers: int) -> None:
+    barrier = threading.Barrier(workers, timeout=TIMEOUT)
+    feed = prefetch((barrier.wait for _ in range(workers)), workers, depth=1)
 
     assert sorted(feed) == list(range(workers))
 
 
 def failing(number: int) -> int:
-    """Later jobs fail at once, the first to fail in order takes its time."""
+    """Job 5, the first that fails, takes longer than the later jobs, which fail immediately."""
     if number == 5:
         sleep(0.02)
     if number >= 5:
@@ -123,8 +123,8 @@ def test_an_error_is_raised_at_its_position_and_ends_the_feed(workers: int) -> N
     feed = prefetch((lambda number=number: failing(number) for number in range(50)), workers, 4)
     results = []
     with pytest.raises(ValueError, match="job 5"):
-        for item in feed:
-            results.append(item)
+        for result in feed:
+            results.append(result)
 
     assert results == [0, 1, 2, 3, 4]
     assert list(feed) == []
@@ -133,26 +133,26 @@ def test_an_error_is_raised_at_its_position_and_ends_the_feed(workers: int) -> N
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_a_failed_feed_starts_no_further_job(workers: int) -> None:
-    work = Work(100)
+    work = CountedJobs(100)
     jobs = [lambda number=number: failing(work.do(number)) for number in range(100)]
     with pytest.raises(ValueError, match="job 5"):
         list(prefetch(jobs, workers, depth=3))
 
-    assert len(work.begun) <= 6 + max(3, workers)
+    assert len(work.started) <= 6 + max(3, workers)
 
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_closing_early_stops_the_threads(workers: int) -> None:
-    work = Work(1000, lambda _: 0.001)
+    work = CountedJobs(1000, lambda _: 0.001)
     feed = prefetch(work.jobs(), workers, depth=5)
     for _ in range(3):
         next(feed)
     feed.close()
-    begun = len(work.begun)
-    sleep(0.005)  # time for a thread that was left
+    started = len(work.started)
+    sleep(0.005)  # time for a remaining thread to start a job
 
     assert infeed_threads() == []
-    assert len(work.begun) == begun
+    assert len(work.started) == started
     assert list(feed) == []
 
 
@@ -161,45 +161,44 @@ def test_closing_early_cancels_waiting_jobs(workers: int, monkeypatch: pytest.Mo
     gate = threading.Event()
 
     class Gated(ThreadPoolExecutor):
-        """Lets the jobs under way end only when the closing has begun."""
+        """Lets running jobs finish only after the shutdown has started."""
 
         def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
             super().shutdown(wait=False, cancel_futures=cancel_futures)
             gate.set()
             super().shutdown(wait=wait)
 
-    monkeypatch.setattr(infeed, "ThreadPoolExecutor", Gated)
-    work = Work(100)
-    jobs = [
-        lambda n=n: work.do(n) and gate.wait(PATIENCE) for n in range(100)
-    ]  # all but job 0 wait
+    monkeypatch.setattr(loader, "ThreadPoolExecutor", Gated)
+    work = CountedJobs(100)
+    # All jobs except job 0 wait for the gate.
+    jobs = [lambda n=n: work.do(n) and gate.wait(TIMEOUT) for n in range(100)]
     feed = prefetch(jobs, workers, depth=50)
     next(feed)
-    wait_until(lambda: len(work.begun) == 1 + workers)
+    wait_until(lambda: len(work.started) == 1 + workers)
     feed.close()
 
-    assert len(work.begun) == 1 + workers
+    assert len(work.started) == 1 + workers
 
 
 def test_closing_waits_for_running_jobs() -> None:
-    begun, ended = threading.Event(), threading.Event()
+    started, finished = threading.Event(), threading.Event()
 
-    def long() -> None:
-        begun.set()
+    def slow_job() -> None:
+        started.set()
         sleep(0.05)
-        ended.set()
+        finished.set()
 
-    feed = prefetch([lambda: None, long, lambda: None], 1, 3)
+    feed = prefetch([lambda: None, slow_job, lambda: None], 1, 3)
     next(feed)
-    begun.wait(PATIENCE)
+    started.wait(TIMEOUT)
     feed.close()
 
-    assert ended.is_set()
+    assert finished.is_set()
     assert infeed_threads() == []
 
 
 def test_an_unreferenced_feed_leaves_no_threads() -> None:
-    feed = prefetch(Work(100).jobs(), 3, 3)
+    feed = prefetch(CountedJobs(100).jobs(), 3, 3)
     next(feed)
     del feed
 

@@ -1,4 +1,4 @@
-"""Mixup and cutmix: what becomes of images and labels, against plain numbers in 64 bits."""
+"""Mixup and cutmix of images and labels, compared with a float64 reference."""
 
 from dataclasses import replace
 
@@ -16,10 +16,10 @@ CLASSES = 5
 MIXUP = MixingConfig(mixup_alpha=0.4)
 CUTMIX = MixingConfig(cutmix_lambda_low=0.2, cutmix_lambda_high=0.8)
 BOTH = replace(CUTMIX, mixup_alpha=0.4)
-ALL = {"mixup": MIXUP, "cutmix": CUTMIX, "both": BOTH}
+MIXINGS = {"mixup": MIXUP, "cutmix": CUTMIX, "both": BOTH}
 
-every_kind = pytest.mark.parametrize("mixing", ALL.values(), ids=ALL.keys())
-every_size = pytest.mark.parametrize("samples", [2, 3, 4, 7])
+with_each_mixing = pytest.mark.parametrize("mixing", MIXINGS.values(), ids=MIXINGS.keys())
+with_each_size = pytest.mark.parametrize("samples", [2, 3, 4, 7])
 
 
 def draw(mixing: MixingConfig, number: int = 0, samples: int = 4, epoch: int = 0) -> Mix:
@@ -32,10 +32,10 @@ def images(samples: int) -> F64:
     return np.random.default_rng(samples).normal(size=(samples, SIDE, SIDE, 3))
 
 
-def mixed(mix: Mix, each: npt.NDArray[np.float64]) -> F64:
-    """As the application does it: blend every entry with the one before, then cut."""
-    output = each.astype(np.float64)
-    samples, beyond = len(each), 1 if len(each) == 2 else 2
+def mixed_by_formula(mix: Mix, inputs: npt.NDArray[np.float64]) -> F64:
+    """The formula of the reference: blend each entry with the one before it, then paste the box."""
+    output = inputs.astype(np.float64)
+    samples, distance = len(inputs), 1 if len(inputs) == 2 else 2
     if mix.mixup_lambda is not None:
         output = np.array(
             [
@@ -47,93 +47,91 @@ def mixed(mix: Mix, each: npt.NDArray[np.float64]) -> F64:
         (top, bottom), (left, right) = mix.box.rows, mix.box.columns
         mask = np.zeros((SIDE, SIDE), bool)
         mask[top:bottom, left:right] = True
-        if each.ndim == 4:
+        if inputs.ndim == 4:
             output = np.array(
-                [np.where(mask[..., None], output[j - beyond], output[j]) for j in range(samples)]
+                [np.where(mask[..., None], output[j - distance], output[j]) for j in range(samples)]
             )
         else:
-            saved = 1 - mask.mean()
+            lam = 1 - mask.mean()
             output = np.array(
-                [saved * output[j] + (1 - saved) * output[j - beyond] for j in range(samples)]
+                [lam * output[j] + (1 - lam) * output[j - distance] for j in range(samples)]
             )
     return output
 
 
 def target_of(mix: Mix, labels: list[int]) -> F64:
-    """The labels and shares of a mix as one target for each class."""
+    """The mixed labels and weights as dense targets."""
     found = mix.mix_targets(torch.tensor(labels))
     target = np.zeros((len(labels), CLASSES))
-    for several, share in zip(found.labels.numpy(), found.weights.double().numpy(), strict=True):
-        target[np.arange(len(labels)), several] += share
+    for row, share in zip(found.labels.numpy(), found.weights.double().numpy(), strict=True):
+        target[np.arange(len(labels)), row] += share
     return target
 
 
-@every_kind
-@every_size
+@with_each_mixing
+@with_each_size
 def test_images_are_mixed_by_the_formula(mixing: MixingConfig, samples: int) -> None:
-    each = images(samples)
+    inputs = images(samples)
     for number in range(20):
         mix = draw(mixing, number, samples)
-        found = mix.apply(torch.from_numpy(each).float())
+        found = mix.apply(torch.from_numpy(inputs).float())
 
-        # Three roundings of values up to 4.
-        assert np.abs(found.numpy() - mixed(mix, each)).max() < 3 * 4 * 2.0**-24 * 2
+        # The error of three roundings of values up to 4.
+        assert np.abs(found.numpy() - mixed_by_formula(mix, inputs)).max() < 3 * 4 * 2.0**-24 * 2
 
 
-@every_kind
-@every_size
+@with_each_mixing
+@with_each_size
 def test_labels_are_mixed_like_one_hot_targets(mixing: MixingConfig, samples: int) -> None:
     labels = [(3 * j + 1) % CLASSES for j in range(samples)]
     for number in range(20):
         mix = draw(mixing, number, samples)
-        expected = mixed(mix, np.eye(CLASSES)[labels])
+        expected = mixed_by_formula(mix, np.eye(CLASSES)[labels])
 
         assert np.abs(target_of(mix, labels) - expected).max() < 4 * 2.0**-24
 
 
-@every_kind
-@every_size
+@with_each_mixing
+@with_each_size
 def test_a_label_has_the_weight_of_its_image(mixing: MixingConfig, samples: int) -> None:
-    """Image j is 1 in channel j alone: the mean of a channel is the share of an image."""
+    """Image j is 1 in channel j and 0 in others, so the mean of channel j is its share."""
     marked = torch.eye(samples).view(samples, 1, 1, samples).expand(-1, SIDE, SIDE, -1)
     for number in range(20):
         mix = draw(mixing, number, samples)
         seen = mix.apply(marked).double().mean((1, 2)).numpy()
         found = mix.mix_targets(torch.arange(samples))
-        message = np.zeros((samples, samples))
-        for several, share in zip(
-            found.labels.numpy(), found.weights.double().numpy(), strict=True
-        ):
-            message[np.arange(samples), several] += share
+        expected = np.zeros((samples, samples))
+        for row, share in zip(found.labels.numpy(), found.weights.double().numpy(), strict=True):
+            expected[np.arange(samples), row] += share
 
-        assert np.abs(seen - message).max() < 1e-6
-        assert np.abs(message.sum(1) - 1).max() < 4 * 2.0**-24
+        assert np.abs(seen - expected).max() < 1e-6
+        assert np.abs(expected.sum(1) - 1).max() < 4 * 2.0**-24
 
 
 @pytest.mark.parametrize(
-    ("mixing", "samples", "whose"),
+    ("mixing", "samples", "distances"),
     [
         (MIXUP, 5, [0, 1]),
         (CUTMIX, 5, [0, 2]),
         (BOTH, 5, [0, 1, 2, 3]),
-        (BOTH, 3, [0, 1, 2, 3]),  # the third one before it is the image itself
+        (BOTH, 3, [0, 1, 2, 3]),  # the third image before it is the image itself
         (MIXUP, 2, [0, 1]),
-        (CUTMIX, 2, [0, 1]),  # two before it would be the image itself
+        (CUTMIX, 2, [0, 1]),  # the second image before it would be the image itself
         (BOTH, 2, [0, 1, 1, 2]),
     ],
 )
 def test_partners_are_at_fixed_distances(
-    mixing: MixingConfig, samples: int, whose: list[int]
+    mixing: MixingConfig, samples: int, distances: list[int]
 ) -> None:
     found = draw(mixing, samples=samples).mix_targets(torch.arange(samples))
-    partners = [[(j - back) % samples for j in range(samples)] for back in whose]
+    partners = [[(j - distance) % samples for j in range(samples)] for distance in distances]
 
     assert found.labels.tolist() == partners
     assert found.weights.shape == found.labels.shape
     assert found.weights.dtype == torch.float32
 
 
-@every_kind
+@with_each_mixing
 def test_the_input_is_not_modified(mixing: MixingConfig) -> None:
     values, labels = torch.from_numpy(images(4)).float(), torch.arange(4)
     before = values.clone()
@@ -145,7 +143,7 @@ def test_the_input_is_not_modified(mixing: MixingConfig) -> None:
     assert labels.tolist() == [0, 1, 2, 3]
 
 
-@every_kind
+@with_each_mixing
 def test_host_and_device_mix_to_the_same_bits(mixing: MixingConfig) -> None:
     rows = torch.from_numpy(images(4)).float()
     mix = draw(mixing)
@@ -170,7 +168,7 @@ def test_cutmix_of_bytes_equals_cutmix_of_floats() -> None:
         NO_MIXING.config,
         replace(CUTMIX, cutmix_disable_prob=1.0),
         MixingConfig(cutmix_lambda_low=1.0, cutmix_lambda_high=1.0),
-        MixingConfig(cutmix_lambda_low=0.9999, cutmix_lambda_high=1.0),  # a box of no pixel
+        MixingConfig(cutmix_lambda_low=0.9999, cutmix_lambda_high=1.0),  # a box without a pixel
     ],
 )
 def test_nothing_is_sampled_without_mixing(mixing: MixingConfig) -> None:
@@ -178,12 +176,14 @@ def test_nothing_is_sampled_without_mixing(mixing: MixingConfig) -> None:
 
 
 def test_a_skipped_cutmix_leaves_mixup_unchanged() -> None:
-    spared = draw(replace(BOTH, cutmix_disable_prob=1.0))
-    alone = draw(MIXUP)
-    ours, theirs = spared.mix_targets(torch.arange(4)), alone.mix_targets(torch.arange(4))
+    skipped = draw(replace(BOTH, cutmix_disable_prob=1.0))
+    mixup_only = draw(MIXUP)
+    actual, expected = skipped.mix_targets(torch.arange(4)), mixup_only.mix_targets(torch.arange(4))
 
-    assert spared.box is None
-    assert torch.equal(ours.labels, theirs.labels) and torch.equal(ours.weights, theirs.weights)
+    assert skipped.box is None
+    assert torch.equal(actual.labels, expected.labels) and torch.equal(
+        actual.weights, expected.weights
+    )
 
 
 def test_a_box_as_large_as_the_image_replaces_the_label() -> None:
@@ -207,14 +207,14 @@ def content(mix: Mix | None) -> tuple[object, ...] | None:
     )
 
 
-@every_kind
+@with_each_mixing
 def test_sampling_is_a_function_of_seed_epoch_and_number(mixing: MixingConfig) -> None:
-    places = [(s, e, n) for s in range(3) for e in range(3) for n in range(3)]
-    forward = [content(Mixing(mixing, s, 512).sample(e, n, 3)) for s, e, n in places]
-    backward = [content(Mixing(mixing, s, 512).sample(e, n, 3)) for s, e, n in reversed(places)]
+    counters = [(s, e, n) for s in range(3) for e in range(3) for n in range(3)]
+    forward = [content(Mixing(mixing, s, 512).sample(e, n, 3)) for s, e, n in counters]
+    backward = [content(Mixing(mixing, s, 512).sample(e, n, 3)) for s, e, n in reversed(counters)]
 
     assert forward == backward[::-1]
-    assert len({str(item) for item in forward}) == len(places)
+    assert len({str(mix) for mix in forward}) == len(counters)
 
 
 def test_mixup_lambda_does_not_depend_on_the_number_of_samples() -> None:
@@ -225,8 +225,8 @@ def test_mixup_lambda_does_not_depend_on_the_number_of_samples() -> None:
 
 
 def test_mixup_lambda_is_exact_in_float32() -> None:
-    local = draw(MIXUP, samples=10_000).mixup_lambda
-    assert local is not None
+    lam = draw(MIXUP, samples=10_000).mixup_lambda
+    assert lam is not None
 
-    assert (local.astype(np.float32) == local).all()
-    assert ((1 - local).astype(np.float32) == 1 - local).all()
+    assert (lam.astype(np.float32) == lam).all()
+    assert ((1 - lam).astype(np.float32) == 1 - lam).all()

@@ -44,7 +44,7 @@ def shard(folder: Path, number: int = 1) -> Path:
 
 
 def offsets(path: Path) -> list[int]:
-    """The start of each frame, and the end of the last one."""
+    """The start of each frame, and the end of the last frame."""
     with path.open("rb") as file:
         found = [
             (frame.offset, frame.size)
@@ -200,10 +200,10 @@ def test_truncated_photos_are_detected_in_every_format(
     for path, fraction in zip(truncated, (0.01, 0.1, 0.5, 0.9, 0.999), strict=True):
         content = path.read_bytes()
         path.write_bytes(content[: int(fraction * len(content))])
-    headless = 2  # at 1 and 10 % even the header is truncated, and a conversion refuses them
+    without_header = 2  # at 1 and 10 % the header is truncated too, which a conversion refuses
     folder = source
     if data_format != "folder":
-        for path in truncated[:headless]:
+        for path in truncated[:without_header]:
             path.write_bytes(truncated[-1].read_bytes())
         folder = converted(source, tmp_path / "to", data_format, shard_records=4)
     found = report(folder)
@@ -212,7 +212,7 @@ def test_truncated_photos_are_detected_in_every_format(
     assert all(bad.reason for bad in found.bad)
     if data_format == "folder":
         assert [bad.file for bad in found.bad] == list(map(str, truncated))
-        assert len(report(folder, decode=False).bad) == headless
+        assert len(report(folder, decode=False).bad) == without_header
     else:
         assert [bad.record for bad in found.bad] == [1, 2, 3, 0, 1]
         assert report(folder, decode=False).is_valid

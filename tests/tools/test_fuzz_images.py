@@ -1,4 +1,4 @@
-"""The gate before images under damaged bytes; `make fuzz` throws a million of them."""
+"""Reading of damaged images; `make fuzz` tries a million of them."""
 
 from collections.abc import Callable
 from random import Random
@@ -7,15 +7,13 @@ import pytest
 from fuzz_images import ERRORS, images, jpegs, read_header, read_image
 
 
-def damaged(encoded: bytes, chance: Random) -> bytes:
-    """Some bytes changed, most of them in the header; sometimes cut."""
+def damaged(encoded: bytes, rng: Random) -> bytes:
+    """Change some bytes, mostly in the header, and truncate some images."""
     output = bytearray(encoded)
-    for _ in range(chance.choice((1, 2, 8))):
-        output[min(chance.randrange(len(output)), chance.randrange(len(output)))] = (
-            chance.randrange(256)
-        )
-    if chance.random() < 0.2:
-        del output[chance.randrange(len(output)) :]
+    for _ in range(rng.choice((1, 2, 8))):
+        output[min(rng.randrange(len(output)), rng.randrange(len(output)))] = rng.randrange(256)
+    if rng.random() < 0.2:
+        del output[rng.randrange(len(output)) :]
     return bytes(output)
 
 
@@ -24,10 +22,10 @@ def damaged(encoded: bytes, chance: Random) -> bytes:
 def test_damaged_images_are_read_or_refused(
     seeds: list[bytes], read: Callable[[bytes], None]
 ) -> None:
-    chance, refused = Random(0), 0
+    rng, refused = Random(0), 0
     for number in range(2000):
         try:
-            read(damaged(seeds[number % len(seeds)], chance))
+            read(damaged(seeds[number % len(seeds)], rng))
         except ERRORS:
             refused += 1
 
@@ -35,6 +33,6 @@ def test_damaged_images_are_read_or_refused(
 
 
 @pytest.mark.parametrize("encoded", images())
-def test_what_is_not_damaged_is_read(encoded: bytes) -> None:
+def test_intact_images_are_read(encoded: bytes) -> None:
     read_header(encoded)
     read_image(encoded)

@@ -16,28 +16,28 @@ MODEL = "resnet8"
 Change = Callable[[dict[str, Tensor]], object]
 
 
-def theirs() -> dict[str, Tensor]:
+def external_weights() -> dict[str, Tensor]:
     return tensors(
         {name: tuple(tensor.shape) for name, tensor in target_for(MODEL).tensors.items()}
     )
 
 
-def fitted(found: dict[str, Tensor], target: TargetNetwork | None = None) -> FittedWeights:
+def fit(found: dict[str, Tensor], target: TargetNetwork | None = None) -> FittedWeights:
     return fit_weights(ExternalWeights("file.pth", found), target or target_for(MODEL))
 
 
-def refused(change: Change) -> str:
-    found = theirs()
+def error_message(change: Change) -> str:
+    found = external_weights()
     change(found)
     with pytest.raises(CheckpointError, match=r"^file\.pth ") as error:
-        fitted(found)
+        fit(found)
 
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "reason"),
     [
         (lambda found: found.pop("bn1.bias"), "1 missing (bn1.bias)"),
         (lambda found: found.update(extra=torch.zeros(1)), "1 unexpected (extra)"),
@@ -67,17 +67,17 @@ def refused(change: Change) -> str:
         ),
     ],
 )
-def test_mismatched_tensors_are_listed_with_their_shapes(change: Change, why: str) -> None:
-    assert f"does not match resnet8: {why}" in refused(change)
+def test_mismatched_tensors_are_listed_with_their_shapes(change: Change, reason: str) -> None:
+    assert f"does not match resnet8: {reason}" in error_message(change)
 
 
 def test_all_mismatches_are_reported_together() -> None:
-    def spoil(found: dict[str, Tensor]) -> None:
+    def damage(found: dict[str, Tensor]) -> None:
         del found["bn1.bias"]
         found["extra"] = torch.zeros(1)
         found["conv1.weight"] = torch.zeros(16, 3, 5, 5)
 
-    message = refused(spoil)
+    message = error_message(damage)
 
     assert (
         "1 missing (" in message
@@ -89,23 +89,23 @@ def test_all_mismatches_are_reported_together() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_non_finite_values_are_refused(value: float) -> None:
-    def spoil(found: dict[str, Tensor]) -> None:
+    def damage(found: dict[str, Tensor]) -> None:
         found["bn1.bias"][3] = value
 
-    assert "1 non-finite tensors (bn1.bias)" in refused(spoil)
+    assert "1 non-finite tensors (bn1.bias)" in error_message(damage)
 
 
 def test_a_negative_variance_is_refused() -> None:
-    def spoil(found: dict[str, Tensor]) -> None:
+    def damage(found: dict[str, Tensor]) -> None:
         found["bn1.running_var"][3] *= -1
 
-    assert "1 negative variances (bn1.running_var)" in refused(spoil)
+    assert "1 negative variances (bn1.running_var)" in error_message(damage)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_float_dtypes_are_converted_and_noted(dtype: torch.dtype) -> None:
-    found = {name: tensor.to(dtype) for name, tensor in theirs().items()}
-    result = fitted(found)
+    found = {name: tensor.to(dtype) for name, tensor in external_weights().items()}
+    result = fit(found)
 
     assert result.notes == [f"converted from {str(dtype).removeprefix('torch.')} to float32"]
     assert all(torch.equal(result.model[name], found[name].float()) for name in found)
@@ -115,31 +115,31 @@ def test_other_float_dtypes_are_converted_and_noted(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("classes", [3, 7])
 def test_a_different_number_of_classes_reinitialises_the_head(classes: int) -> None:
     target = target_for(MODEL, num_classes=classes)
-    result = fitted(theirs(), target)
+    result = fit(external_weights(), target)
 
     assert result.notes == [
         f"fc is reinitialised: the weights have 10 classes, the model {classes}"
     ]
     assert torch.equal(result.model["fc.weight"], target.head["fc.weight"])
     assert result.model["fc.weight"].shape == (classes, 64)
-    assert torch.equal(result.model["conv1.weight"], theirs()["conv1.weight"])
+    assert torch.equal(result.model["conv1.weight"], external_weights()["conv1.weight"])
     assert not torch.equal(
         target.head["fc.weight"], target_for(MODEL, num_classes=classes, seed=9).head["fc.weight"]
     )
 
 
-def test_a_head_for_as_many_classes_is_kept() -> None:
-    assert torch.equal(fitted(theirs()).model["fc.bias"], theirs()["fc.bias"])
+def test_a_head_with_the_same_number_of_classes_is_kept() -> None:
+    assert torch.equal(fit(external_weights()).model["fc.bias"], external_weights()["fc.bias"])
 
 
 def test_a_stem_for_padded_images_is_padded_with_zeros() -> None:
     target = target_for(MODEL)
-    forms = {**target.tensors, "conv1.weight": torch.empty(16, 4, 3, 3, device="meta")}
-    result = fitted(theirs(), replace(target, tensors=forms))
+    shapes = {**target.tensors, "conv1.weight": torch.empty(16, 4, 3, 3, device="meta")}
+    result = fit(external_weights(), replace(target, tensors=shapes))
     stem = result.model["conv1.weight"]
 
     assert result.notes == ["conv1.weight is padded with a zero channel for padded images"]
-    assert torch.equal(stem[:, :3], theirs()["conv1.weight"])
+    assert torch.equal(stem[:, :3], external_weights()["conv1.weight"])
     assert not stem[:, 3].any()
 
 
@@ -147,14 +147,17 @@ def test_num_batches_tracked_is_kept_only_if_unique() -> None:
     five, six = torch.tensor(5), torch.tensor(6)
     counts = {"bn1.num_batches_tracked": five, "layer1.0.bn1.num_batches_tracked": five}
 
-    assert fitted(theirs() | counts).num_batches_tracked == 5
-    assert fitted(theirs() | counts | {"bn1.num_batches_tracked": six}).num_batches_tracked is None
-    assert fitted(theirs()).num_batches_tracked is None
+    assert fit(external_weights() | counts).num_batches_tracked == 5
+    assert (
+        fit(external_weights() | counts | {"bn1.num_batches_tracked": six}).num_batches_tracked
+        is None
+    )
+    assert fit(external_weights()).num_batches_tracked is None
 
 
 def test_a_tensor_that_claims_to_be_huge_is_refused_without_reading_it() -> None:
-    endless = torch.zeros(1).expand(10**6, 10**6, 10)
+    huge = torch.zeros(1).expand(10**6, 10**6, 10)
 
-    assert "1 with the wrong shape (bn1.bias 1000000×1000000×10" in refused(
-        lambda found: found.update({"bn1.bias": endless})
+    assert "1 with the wrong shape (bn1.bias 1000000×1000000×10" in error_message(
+        lambda found: found.update({"bn1.bias": huge})
     )

@@ -16,8 +16,8 @@ from convoy.weights.name_mapping import (
 from convoy.weights.reading import ExternalWeights
 
 IDS = [f"{model}-{naming}" for model, naming, _, _ in LAYOUTS]
-# Where the two libraries use the same names, the first one is detected.
-SAME = ("resnet50", "resnext50")
+# Both libraries use the same names for these, so that torchvision is detected.
+SHARED_NAMES = ("resnet50", "resnext50")
 
 
 @pytest.mark.parametrize(("model", "naming", "keys", "count"), LAYOUTS, ids=IDS)
@@ -32,29 +32,29 @@ def test_the_layouts_have_the_published_number_of_parameters(
 @pytest.mark.parametrize(("model", "naming", "keys", "count"), LAYOUTS, ids=IDS)
 def test_weights_round_trip_bit_exactly(model: str, naming: str, keys: Keys, count: int) -> None:
     del count
-    theirs = tensors(keys)
-    fitted = fit_weights(ExternalWeights("file", theirs), target_for(model))
-    again = to_external(fitted.model, naming, fitted.num_batches_tracked or 0)
+    published = tensors(keys)
+    fitted = fit_weights(ExternalWeights("file", published), target_for(model))
+    exported = to_external(fitted.model, naming, fitted.num_batches_tracked or 0)
 
-    assert fitted.naming == ("torchvision" if model in SAME else naming)
+    assert fitted.naming == ("torchvision" if model in SHARED_NAMES else naming)
     assert (fitted.notes, fitted.num_batches_tracked) == ([], BATCHES)
-    assert {name: tuple(tensor.shape) for name, tensor in again.items()} == keys
-    assert all(torch.equal(again[name], theirs[name]) for name in theirs)
-    assert all(again[name].dtype == theirs[name].dtype for name in theirs)
+    assert {name: tuple(tensor.shape) for name, tensor in exported.items()} == keys
+    assert all(torch.equal(exported[name], published[name]) for name in published)
+    assert all(exported[name].dtype == published[name].dtype for name in published)
 
 
 @pytest.mark.parametrize(
     "model", ["mobilenet", "efficientnet-b0", "mobilenet-v3-small-published", "resnet18"]
 )
 def test_converting_between_namings_round_trips(model: str) -> None:
-    ours = {name: torch.rand(tensor.shape) for name, tensor in target_for(model).tensors.items()}
-    torchvision = to_external(ours, "torchvision", 0)
+    weights = {name: torch.rand(tensor.shape) for name, tensor in target_for(model).tensors.items()}
+    torchvision = to_external(weights, "torchvision", 0)
     other = to_external(
         fit_weights(ExternalWeights("f", torchvision), target_for(model)).model, "timm", 0
     )
     back = fit_weights(ExternalWeights("f", other), target_for(model)).model
 
-    assert all(torch.equal(back[name], ours[name]) for name in ours)
+    assert all(torch.equal(back[name], weights[name]) for name in weights)
 
 
 @pytest.mark.parametrize("model", ["efficientnet-b7", "efficientnet-cifar", "resnet8", "resnext29"])
@@ -87,9 +87,9 @@ def test_a_network_without_external_counterpart_keeps_our_names() -> None:
 
 
 def test_the_convoy_naming_has_no_num_batches_tracked() -> None:
-    ours = {
+    weights = {
         name: torch.zeros(tensor.shape) for name, tensor in target_for("resnet8").tensors.items()
     }
 
-    assert to_external(ours, "convoy", 7).keys() == ours.keys()
-    assert "bn1.num_batches_tracked" in to_external(ours, "timm", 7)
+    assert to_external(weights, "convoy", 7).keys() == weights.keys()
+    assert "bn1.num_batches_tracked" in to_external(weights, "timm", 7)

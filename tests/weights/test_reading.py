@@ -20,12 +20,12 @@ from convoy.weights.reading import read_weights
 PLAIN = {"fc.weight": torch.arange(6.0).view(2, 3), "fc.bias": torch.zeros(2)}
 
 
-def saved(path: Path, value: Any) -> Path:
+def save(path: Path, value: Any) -> Path:
     torch.save(value, path)
     return path
 
 
-def refused(path: Path) -> str:
+def error_message(path: Path) -> str:
     with pytest.raises(CheckpointError) as error:
         read_weights(path)
 
@@ -36,7 +36,7 @@ def refused(path: Path) -> str:
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".bin"])
 def test_torch_files_are_read_with_each_suffix(tmp_path: Path, suffix: str) -> None:
-    found = read_weights(saved(tmp_path / f"a{suffix}", PLAIN))
+    found = read_weights(save(tmp_path / f"a{suffix}", PLAIN))
 
     assert found.notes == []
     assert all(torch.equal(found.tensors[name], PLAIN[name]) for name in PLAIN)
@@ -70,7 +70,7 @@ def test_a_convoy_run_and_its_checkpoint_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrapper", ["state_dict", "model", "state_dict_ema", "model_state_dict"])
 def test_wrappers_are_removed_and_noted(tmp_path: Path, wrapper: str) -> None:
     wrapped = {"module._orig_mod." + name: item for name, item in PLAIN.items()}
-    found = read_weights(saved(tmp_path / "a.pth", {"epoch": 3, wrapper: wrapped, "lr": [0.1]}))
+    found = read_weights(save(tmp_path / "a.pth", {"epoch": 3, wrapper: wrapped, "lr": [0.1]}))
 
     assert found.tensors.keys() == PLAIN.keys()
     assert found.notes == [
@@ -80,58 +80,58 @@ def test_wrappers_are_removed_and_noted(tmp_path: Path, wrapper: str) -> None:
     ]
 
 
-def test_averaged_weights_are_taken_before_others(tmp_path: Path) -> None:
+def test_averaged_weights_are_preferred(tmp_path: Path) -> None:
     both = {"state_dict": {"a": torch.zeros(1)}, "state_dict_ema": {"a": torch.ones(1)}}
 
-    assert read_weights(saved(tmp_path / "a.pth", both)).tensors["a"].item() == 1
+    assert read_weights(save(tmp_path / "a.pth", both)).tensors["a"].item() == 1
 
 
 def test_a_prefix_of_only_some_names_is_not_removed(tmp_path: Path) -> None:
     some = {"module.a": torch.zeros(1), "b": torch.zeros(1)}
 
-    assert read_weights(saved(tmp_path / "a.pth", some)).tensors.keys() == some.keys()
+    assert read_weights(save(tmp_path / "a.pth", some)).tensors.keys() == some.keys()
 
 
 class Hostile:
     """Runs a command when it is unpickled."""
 
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return os.system, (f"touch {self.mark}",)
+        return os.system, (f"touch {self.marker}",)
 
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_code_in_a_file_is_refused_and_does_not_run(tmp_path: Path, zipped: bool) -> None:
-    mark = tmp_path / "ran"
+    marker = tmp_path / "ran"
     torch.save(
-        {"fc.weight": Hostile(mark)}, tmp_path / "a.pth", _use_new_zipfile_serialization=zipped
+        {"fc.weight": Hostile(marker)}, tmp_path / "a.pth", _use_new_zipfile_serialization=zipped
     )
-    message = refused(tmp_path / "a.pth")
+    message = error_message(tmp_path / "a.pth")
 
     assert "refused: loading it would call " in message and "system" in message
-    assert not mark.exists()
+    assert not marker.exists()
 
 
 def test_a_bare_pickle_with_code_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(pickle.dumps(Hostile(tmp_path / "ran")))
-    refused(tmp_path / "a.bin")
+    error_message(tmp_path / "a.bin")
 
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("ending", [".pth", ".safetensors"])
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 @pytest.mark.parametrize("length", [0, 7, 0.5, 0.95])
-def test_a_truncated_file_is_refused(tmp_path: Path, ending: str, length: float) -> None:
-    path = tmp_path / f"a{ending}"
-    if ending == ".pth":
-        saved(path, PLAIN)
+def test_a_truncated_file_is_refused(tmp_path: Path, suffix: str, length: float) -> None:
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".pth":
+        save(path, PLAIN)
     else:
         save_file(PLAIN, path)
     data = path.read_bytes()
     path.write_bytes(data[: int(length if length >= 1 else length * len(data))])
-    message = refused(path)
+    message = error_message(path)
 
     assert f"{path} is " in message
 
@@ -140,7 +140,7 @@ def test_a_header_larger_than_the_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(struct.pack("<Q", 2**40) + b"{}")
 
-    assert "its header claims 1,099,511,627,776" in refused(path)
+    assert "its header claims 1,099,511,627,776" in error_message(path)
 
 
 def test_an_archive_that_unpacks_beyond_memory_is_refused(
@@ -152,11 +152,11 @@ def test_an_archive_that_unpacks_beyond_memory_is_refused(
     monkeypatch.setattr(os, "sysconf", lambda name: 2**10 + len(name))
 
     assert path.stat().st_size < 2**16
-    assert "is too large: 1,048,576 bytes" in refused(path)
+    assert "is too large: 1,048,576 bytes" in error_message(path)
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    ("value", "reason"),
     [
         ([1, 2], "but a list"),
         ({"epoch": 3}, "'epoch' is not a named tensor"),
@@ -166,8 +166,8 @@ def test_an_archive_that_unpacks_beyond_memory_is_refused(
         (torch.zeros(3), "but a Tensor"),
     ],
 )
-def test_a_file_without_a_state_dict_is_refused(tmp_path: Path, value: Any, why: str) -> None:
-    assert why in refused(saved(tmp_path / "a.pth", value))
+def test_a_file_without_a_state_dict_is_refused(tmp_path: Path, value: Any, reason: str) -> None:
+    assert reason in error_message(save(tmp_path / "a.pth", value))
 
 
 def test_a_dict_that_contains_itself_is_refused(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_dict_that_contains_itself_is_refused(tmp_path: Path) -> None:
     torch.save(table, file)
     (tmp_path / "a.pth").write_bytes(file.getvalue())
 
-    assert "'model' is not a named tensor" in refused(tmp_path / "a.pth")
+    assert "'model' is not a named tensor" in error_message(tmp_path / "a.pth")
 
 
 def test_an_unsupported_file_is_refused(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_an_unsupported_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     os.mkfifo(tmp_path / "pipe.pth")
 
-    assert "does not exist" in refused(tmp_path / "nothing.pth")
-    assert ".safetensors, .pth, .pt, .bin" in refused(tmp_path / "a.onnx")
-    assert "no checkpoint in" in refused(tmp_path / "empty")
-    assert "not a regular file" in refused(tmp_path / "pipe.pth")
+    assert "does not exist" in error_message(tmp_path / "nothing.pth")
+    assert ".safetensors, .pth, .pt, .bin" in error_message(tmp_path / "a.onnx")
+    assert "no checkpoint in" in error_message(tmp_path / "empty")
+    assert "not a regular file" in error_message(tmp_path / "pipe.pth")

@@ -11,7 +11,7 @@ from convoy.errors import ConfigError, DataError
 from convoy.weights.reading import download_from_hub, is_hub_address, published_address
 
 
-class Hub(ModuleType):
+class FakeHub(ModuleType):
     """A fake package that records its requests."""
 
     def __init__(self, cached: bool, error: Exception | None = None) -> None:
@@ -19,16 +19,18 @@ class Hub(ModuleType):
         self.cached, self.error = cached, error
         self.requests: list[tuple[Any, ...]] = []
 
-    def hf_hub_download(self, place: str, file: str, **words: Any) -> str:
-        self.requests.append((place, file, words["revision"], words.get("local_files_only", False)))
-        if words.get("local_files_only") and not self.cached:
-            raise FileNotFoundError("not here")
+    def hf_hub_download(self, repo: str, file: str, **options: Any) -> str:
+        self.requests.append(
+            (repo, file, options["revision"], options.get("local_files_only", False))
+        )
+        if options.get("local_files_only") and not self.cached:
+            raise FileNotFoundError("not cached")
         if self.error is not None:
             raise self.error
-        return f"/cache/{place}/{file}"
+        return f"/cache/{repo}/{file}"
 
 
-def put(monkeypatch: pytest.MonkeyPatch, hub: ModuleType | None) -> None:
+def install(monkeypatch: pytest.MonkeyPatch, hub: ModuleType | None) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
 
 
@@ -43,21 +45,21 @@ def test_a_hub_address_is_not_a_path() -> None:
 def test_only_safetensors_are_downloaded_and_the_cache_is_tried_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    here, away = Hub(cached=True), Hub(cached=False)
-    put(monkeypatch, here)
+    cached, remote = FakeHub(cached=True), FakeHub(cached=False)
+    install(monkeypatch, cached)
     found = download_from_hub("hf:timm/resnet50.tv_in1k@v1")
-    put(monkeypatch, away)
+    install(monkeypatch, remote)
     fetched = download_from_hub("hf:timm/resnet50.tv_in1k")
 
     assert found == Path("/cache/timm/resnet50.tv_in1k/model.safetensors") == fetched
-    assert here.requests == [("timm/resnet50.tv_in1k", "model.safetensors", "v1", True)]
-    assert [request[2:] for request in away.requests] == [(None, True), (None, False)]
+    assert cached.requests == [("timm/resnet50.tv_in1k", "model.safetensors", "v1", True)]
+    assert [request[2:] for request in remote.requests] == [(None, True), (None, False)]
 
 
 def test_the_extra_to_install_is_named_if_the_package_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    put(monkeypatch, None)
+    install(monkeypatch, None)
 
     with pytest.raises(
         ConfigError, match=r"needs huggingface_hub: pip install 'convoy-cnn\[hub\]'"
@@ -70,7 +72,7 @@ class LocalEntryNotFoundError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("error", "why"),
+    ("error", "reason"),
     [
         (LocalEntryNotFoundError("long\nlines"), "the Hub cannot be reached, and the file is not"),
         (ValueError("404 Client Error.\nmore"), "404 Client Error; go online once"),
@@ -78,14 +80,14 @@ class LocalEntryNotFoundError(Exception):
     ],
 )
 def test_the_error_without_a_network_is_one_line_with_a_remedy(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
-    put(monkeypatch, Hub(cached=False, error=error))
+    install(monkeypatch, FakeHub(cached=False, error=error))
 
-    with pytest.raises(DataError) as message:
+    with pytest.raises(DataError) as caught:
         download_from_hub("hf:timm/resnet50.tv_in1k")
 
-    assert why in str(message.value) and "\n" not in str(message.value)
+    assert reason in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

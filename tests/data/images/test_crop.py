@@ -13,27 +13,29 @@ from convoy.data.images.crop import Window, center_crop, training_windows
 from convoy.data.records.record import NO_BOXES, Boxes
 
 RULES = ("pytorch", "tensorflow")
-SLOW = {"pytorch": pytorch_window, "tensorflow": tensorflow_window}
+REFERENCE = {"pytorch": pytorch_window, "tensorflow": tensorflow_window}
 F64 = npt.NDArray[np.float64]
 
-MANY = 100_000
-# How far the share below any value may be from its chance, in all but one of a million runs
-# (Dvoretzky, Kiefer, Wolfowitz); for a single share, Hoeffding's bound is the same.
-NOISE = np.sqrt(np.log(2 / 1e-6) / (2 * MANY))
-SIDE = 10_000  # so large that whole pixels do not show
+SAMPLES = 100_000
+# The distance between an empirical and the expected distribution function exceeds this once in a
+# million runs (Dvoretzky–Kiefer–Wolfowitz). Hoeffding's bound for a single frequency is the same.
+NOISE = np.sqrt(np.log(2 / 1e-6) / (2 * SAMPLES))
+SIDE = 10_000  # large, so that rounding to pixels is negligible
 
 
-def corner_pairs() -> st.SearchStrategy[Boxes]:
-    side = st.tuples(st.integers(0, 15), st.integers(1, 16)).filter(lambda two: two[0] < two[1])
-    box = st.tuples(side, side).map(lambda two: (two[0][0], two[1][0], two[0][1], two[1][1]))
+def box_lists() -> st.SearchStrategy[Boxes]:
+    side = st.tuples(st.integers(0, 15), st.integers(1, 16)).filter(lambda ends: ends[0] < ends[1])
+    box = st.tuples(side, side).map(
+        lambda sides: (sides[0][0], sides[1][0], sides[0][1], sides[1][1])
+    )
     return st.lists(box, max_size=3).map(
-        lambda some: np.array(some, np.float32).reshape(-1, 4) / np.float32(16)
+        lambda boxes: np.array(boxes, np.float32).reshape(-1, 4) / np.float32(16)
     )
 
 
-@settings(deadline=None)  # the machine may be busy
+@settings(deadline=None)  # other processes may slow this one down
 @given(
-    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60), corner_pairs()), min_size=1),
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60), box_lists()), min_size=1),
     st.sampled_from(RULES),
     st.integers(0, 9),
 )
@@ -46,7 +48,7 @@ def test_a_batch_has_the_windows_of_its_single_images(
     draws = [Draws(sample, 5, epoch) for sample in ids.tolist()]
 
     assert windows.tolist() == [
-        list(SLOW[rule](draw, *image)) for draw, image in zip(draws, images, strict=True)
+        list(REFERENCE[rule](draw, *image)) for draw, image in zip(draws, images, strict=True)
     ]
     assert mirrored.tolist() == [draw.mirrored for draw in draws]
 
@@ -62,15 +64,15 @@ def test_no_boxes_and_empty_lists_of_boxes_give_the_same_windows(rule: str) -> N
 
 @pytest.mark.parametrize("rule", RULES)
 def test_order_and_chunks_of_the_ids_change_nothing(rule: str) -> None:
-    chance = np.random.default_rng(0)
-    sizes, ids = chance.integers(1, 400, (60, 2)), np.arange(60) + 1000
+    rng = np.random.default_rng(0)
+    sizes, ids = rng.integers(1, 400, (60, 2)), np.arange(60) + 1000
     boxes = [np.array([[0.2, 0.3, 0.5, 0.9]], np.float32), NO_BOXES] * 30
     full, mirrored = training_windows(sizes, ids, 1, 2, rule, boxes)
-    for part in np.array_split(chance.permutation(60), 7):
-        some = training_windows(sizes[part], ids[part], 1, 2, rule, [boxes[i] for i in part])
+    for part in np.array_split(rng.permutation(60), 7):
+        chunk = training_windows(sizes[part], ids[part], 1, 2, rule, [boxes[i] for i in part])
 
-        assert np.array_equal(some[0], full[part])
-        assert np.array_equal(some[1], mirrored[part])
+        assert np.array_equal(chunk[0], full[part])
+        assert np.array_equal(chunk[1], mirrored[part])
 
 
 def test_epochs_seeds_and_samples_have_different_windows() -> None:
@@ -85,48 +87,50 @@ def test_epochs_seeds_and_samples_have_different_windows() -> None:
 
 
 def squares(rule: str) -> tuple[F64, npt.NDArray[np.bool_]]:
-    """Windows of large square images, as shares of the side."""
-    sizes, ids = np.full((MANY, 2), SIDE), np.arange(MANY)
+    """Windows of large square images, as fractions of the side."""
+    sizes, ids = np.full((SAMPLES, 2), SIDE), np.arange(SAMPLES)
     windows, mirrored = training_windows(sizes, ids, 0, 0, rule)
     return windows / SIDE, mirrored
 
 
-def farthest(values: F64, chance_below: Callable[[F64], F64]) -> float:
-    """The greatest distance between the share below a value and its chance."""
+def max_deviation(values: F64, cdf: Callable[[F64], F64]) -> float:
+    """The largest distance between the empirical and the expected distribution function."""
     ordered = np.sort(values)
-    expected = chance_below(ordered)
+    expected = cdf(ordered)
     shares = np.arange(len(values) + 1) / len(values)
     return float(max(np.max(expected - shares[:-1]), np.max(shares[1:] - expected)))
 
 
-def from_density(density: Callable[[F64], F64], low: float, high: float) -> Callable[[F64], F64]:
-    """The chance to be below, from an unscaled density."""
+def cdf_from_density(
+    density: Callable[[F64], F64], low: float, high: float
+) -> Callable[[F64], F64]:
+    """The distribution function of a density that need not be normalized."""
     grid = np.linspace(low, high, 20_001)
     middles = (grid[1:] + grid[:-1]) / 2
     below = np.concatenate([[0.0], np.cumsum(density(middles))])
     return lambda values: np.interp(values, grid, below / below[-1])
 
 
-def even(values: F64) -> F64:
+def uniform_cdf(values: F64) -> F64:
     return np.clip(values, 0.0, 1.0)
 
 
 def test_areas_are_uniform_among_the_shapes_that_fit() -> None:
     windows, _ = squares("pytorch")
     areas = windows[:, 2] * windows[:, 3]
-    # In a square, area a fits with the ratios whose log is at most -log a away from 0.
-    density = from_density(lambda a: np.minimum(1.0, -np.log(a) / np.log(4 / 3)), 0.08, 1.0)
+    # A window of area a fits into a unit square if the absolute log of its ratio is at most -log a.
+    expected = cdf_from_density(lambda a: np.minimum(1.0, -np.log(a) / np.log(4 / 3)), 0.08, 1.0)
 
-    assert farthest(areas, density) < NOISE + 2 / SIDE
+    assert max_deviation(areas, expected) < NOISE + 2 / SIDE
     assert areas.min() > 0.08 - 2 / SIDE
 
 
 def test_ratios_are_log_uniform_among_the_shapes_that_fit() -> None:
     windows, _ = squares("pytorch")
     logs = np.log(windows[:, 2] / windows[:, 3])
-    density = from_density(lambda t: np.exp(-np.abs(t)) - 0.08, -np.log(4 / 3), np.log(4 / 3))
+    expected = cdf_from_density(lambda t: np.exp(-np.abs(t)) - 0.08, -np.log(4 / 3), np.log(4 / 3))
 
-    assert farthest(logs, density) < NOISE + 20 / SIDE
+    assert max_deviation(logs, expected) < NOISE + 20 / SIDE
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -135,18 +139,18 @@ def test_positions_are_uniform_and_independent_of_the_shape(rule: str, axis: int
     windows, _ = squares(rule)
     room = 1 - windows[:, 2 + axis] + 1 / SIDE
     share = (windows[:, axis] + 0.5 / SIDE) / room
-    loose = room > 0.1  # with less room, whole pixels would show
-    bound = NOISE * np.sqrt(MANY / loose.sum()) + 10 / SIDE
+    movable = room > 0.1  # with less room, rounding to pixels would matter
+    bound = NOISE * np.sqrt(SAMPLES / movable.sum()) + 10 / SIDE
 
-    assert farthest(share[loose], even) < bound
+    assert max_deviation(share[movable], uniform_cdf) < bound
     assert (
-        farthest(share[loose & (room > 0.5)], even)
-        < NOISE * np.sqrt(MANY / (loose & (room > 0.5)).sum()) + 10 / SIDE
+        max_deviation(share[movable & (room > 0.5)], uniform_cdf)
+        < NOISE * np.sqrt(SAMPLES / (movable & (room > 0.5)).sum()) + 10 / SIDE
     )
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_half_of_the_images_are_flipped_whatever_their_window(rule: str) -> None:
+def test_half_of_the_images_are_flipped_independently_of_their_window(rule: str) -> None:
     windows, mirrored = squares(rule)
     left = windows[:, 0] < np.median(windows[:, 0])
 
@@ -154,12 +158,12 @@ def test_half_of_the_images_are_flipped_whatever_their_window(rule: str) -> None
     assert abs((mirrored == left).mean() - 0.5) < NOISE
 
 
-def seen_from(ratio: F64) -> F64:
-    """The least height that shows a tenth of a square."""
+def min_height(ratio: F64) -> F64:
+    """The smallest height of a window that covers a tenth of a unit square."""
     return np.sqrt(0.1 / ratio)
 
 
-def up_to(ratio: F64) -> F64:
+def max_height(ratio: F64) -> F64:
     return np.minimum(1.0, 1 / ratio)
 
 
@@ -167,9 +171,9 @@ def test_heights_are_uniform_for_every_ratio_with_the_tensorflow_rule() -> None:
     windows, _ = squares("tensorflow")
     width, height = windows[:, 2], windows[:, 3]
     ratio = width / height
-    share = (height - seen_from(ratio)) / (up_to(ratio) - seen_from(ratio))
+    share = (height - min_height(ratio)) / (max_height(ratio) - min_height(ratio))
 
-    assert farthest(share, even) < NOISE + 10 / SIDE
+    assert max_deviation(share, uniform_cdf) < NOISE + 10 / SIDE
     assert (width * height).min() > 0.1 - 2 / SIDE
 
 
@@ -178,9 +182,9 @@ def test_ratios_are_uniform_with_the_tensorflow_rule_among_visible_windows() -> 
     ratio = windows[:, 2] / windows[:, 3]
 
     def density(r: F64) -> F64:
-        return (up_to(r) - seen_from(r)) / (up_to(r) - np.sqrt(0.05 / r))
+        return (max_height(r) - min_height(r)) / (max_height(r) - np.sqrt(0.05 / r))
 
-    assert farthest(ratio, from_density(density, 0.75, 1.33)) < NOISE + 20 / SIDE
+    assert max_deviation(ratio, cdf_from_density(density, 0.75, 1.33)) < NOISE + 20 / SIDE
 
 
 def test_a_narrow_image_gives_its_center_at_the_nearest_ratio() -> None:
@@ -204,7 +208,7 @@ def test_without_a_fitting_window_the_tensorflow_rule_uses_the_full_image() -> N
 
 
 def overlaps(windows: npt.NDArray[np.int64], box: Boxes) -> F64:
-    """Pixels that windows of images of 400 × 300 share with one box."""
+    """The number of pixels that windows of 400 × 300 images share with one box."""
     x1, y1, x2, y2 = box.astype(np.float64)[0] * (400, 300, 400, 300)
     left, top, width, height = windows.T
     across = np.minimum(left + width, x2) - np.maximum(left, x1)
@@ -212,7 +216,7 @@ def overlaps(windows: npt.NDArray[np.int64], box: Boxes) -> F64:
     return np.clip(across, 0, None) * np.clip(down, 0, None)
 
 
-BOX = np.array([[0.55, 0.1, 0.95, 0.5]], np.float32)  # not the same across as down
+BOX = np.array([[0.55, 0.1, 0.95, 0.5]], np.float32)  # not symmetric in x and y
 
 
 def test_a_tenth_of_every_window_shows_the_object() -> None:
@@ -236,7 +240,9 @@ def test_every_window_shows_a_tenth_of_the_object_with_the_tensorflow_rule() -> 
 
 
 def test_after_nine_windows_without_the_object_the_last_is_used() -> None:
-    speck = np.array([[0.5, 0.5, 0.501, 0.501]], np.float32)  # no window can be a tenth of it
+    speck = np.array(
+        [[0.5, 0.5, 0.501, 0.501]], np.float32
+    )  # too small to fill a tenth of any window
     window, _ = training_windows(np.array([[300, 400]]), np.array([8]), 0, 0, boxes=[speck])
 
     assert window.tolist() == [list(pytorch_window(Draws(8, 0, 0), 300, 400, speck))]
@@ -255,15 +261,15 @@ def test_boxes_without_an_area_are_ignored(rule: str) -> None:
 
 
 def test_a_batch_may_be_empty() -> None:
-    nothing = np.empty(0, np.int64)
+    no_ids = np.empty(0, np.int64)
     for rule in RULES:
-        windows, mirrored = training_windows(np.empty((0, 2), np.int64), nothing, 0, 0, rule, [])
+        windows, mirrored = training_windows(np.empty((0, 2), np.int64), no_ids, 0, 0, rule, [])
 
         assert (windows.shape, mirrored.shape) == ((0, 4), (0,))
 
 
 @pytest.mark.parametrize(
-    ("sides", "size", "goal"),
+    ("sides", "size", "expected"),
     [
         ((375, 500), 224, (256, 341, 16, 58)),
         ((500, 375), 224, (341, 256, 58, 16)),
@@ -274,11 +280,11 @@ def test_a_batch_may_be_empty() -> None:
     ],
 )
 def test_the_center_is_cropped_after_the_shorter_side_is_resized(
-    sides: tuple[int, int], size: int, goal: tuple[int, int, int, int]
+    sides: tuple[int, int], size: int, expected: tuple[int, int, int, int]
 ) -> None:
     found = center_crop(*sides, size)
 
-    assert found == (Window(0, 0, sides[1], sides[0]), *goal)
+    assert found == (Window(0, 0, sides[1], sides[0]), *expected)
 
 
 def test_a_very_long_image_is_cropped_around_its_center() -> None:

@@ -1,4 +1,4 @@
-"""Strict decoding: correct pixels or an ImageError, at full size or a smaller one."""
+"""Strict decoding: correct pixels or an ImageError, at full or reduced size."""
 
 from io import BytesIO
 
@@ -13,19 +13,19 @@ from convoy.data.source import Pixels
 FULL = jpeg(picture(120, 200))
 
 
-def by_pillow(encoded: bytes) -> Pixels:
+def decode_with_pillow(encoded: bytes) -> Pixels:
     return np.asarray(Image.open(BytesIO(encoded)).convert("RGB"))
 
 
-def apart(a: Pixels, b: Pixels) -> Pixels:
+def difference(a: Pixels, b: Pixels) -> Pixels:
     return np.abs(a.astype(np.int64) - b)
 
 
 @pytest.mark.parametrize("subsampling", ["444", "422", "420", "440", "411"])
-def test_pixels_are_those_of_pillow(subsampling: str) -> None:
+def test_pixels_match_pillow(subsampling: str) -> None:
     encoded = jpeg(picture(61, 83), subsampling=subsampling)
 
-    assert apart(decode(encoded, read_header(encoded)), by_pillow(encoded)).max() <= 2
+    assert difference(decode(encoded, read_header(encoded)), decode_with_pillow(encoded)).max() <= 2
 
 
 @pytest.mark.parametrize("sides", [(1, 1), (1, 2), (3, 7), (7, 3), (8, 8), (9, 1), (1, 10_000)])
@@ -34,16 +34,16 @@ def test_tiny_and_long_images_keep_every_pixel(sides: tuple[int, int]) -> None:
     pixels = decode(encoded, read_header(encoded))
 
     assert pixels.shape == (*sides, 3)
-    assert apart(pixels, by_pillow(encoded)).max() <= 2
+    assert difference(pixels, decode_with_pillow(encoded)).max() <= 2
 
 
 def test_a_progressive_jpeg_is_decoded_like_any_other() -> None:
     encoded = saved(Image.fromarray(picture(60, 90)), "JPEG", progressive=True)
 
-    assert apart(decode(encoded, read_header(encoded)), by_pillow(encoded)).max() <= 2
+    assert difference(decode(encoded, read_header(encoded)), decode_with_pillow(encoded)).max() <= 2
 
 
-def test_grey_becomes_three_equal_channels() -> None:
+def test_gray_images_become_three_equal_channels() -> None:
     encoded = saved(Image.fromarray(picture(60, 90)).convert("L"), "JPEG")
     pixels = decode(encoded, read_header(encoded))
 
@@ -52,21 +52,21 @@ def test_grey_becomes_three_equal_channels() -> None:
 
 
 def test_exif_rotation_is_not_applied() -> None:
-    turned = Image.Exif()
-    turned[0x0112] = 6  # a quarter turn
-    encoded = saved(Image.fromarray(picture(60, 90)), "JPEG", exif=turned)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotated by 90 degrees
+    encoded = saved(Image.fromarray(picture(60, 90)), "JPEG", exif=exif)
 
     assert decode(encoded, read_header(encoded)).shape == (60, 90, 3)
 
 
-@pytest.mark.parametrize("inks", ["CMYK", "YCCK"])
-def test_cmyk_is_converted_as_by_pillow(inks: str) -> None:
+@pytest.mark.parametrize("colors", ["CMYK", "YCCK"])
+def test_cmyk_is_converted_as_by_pillow(colors: str) -> None:
     plain = saved(Image.fromarray(picture(60, 90)).convert("CMYK"), "JPEG")
-    place = plain.index(b"Adobe") + 11  # the byte that tells whether the inks were transformed
-    encoded = plain[:place] + bytes([2 if inks == "YCCK" else 0]) + plain[place + 1 :]
+    offset = plain.index(b"Adobe") + 11  # the byte for the color transform
+    encoded = plain[:offset] + bytes([2 if colors == "YCCK" else 0]) + plain[offset + 1 :]
 
-    assert read_header(encoded).colors == inks
-    assert np.array_equal(decode(encoded, read_header(encoded)), by_pillow(encoded))
+    assert read_header(encoded).colors == colors
+    assert np.array_equal(decode(encoded, read_header(encoded)), decode_with_pillow(encoded))
 
 
 def test_a_damaged_cmyk_jpeg_is_refused() -> None:
@@ -77,14 +77,14 @@ def test_a_damaged_cmyk_jpeg_is_refused() -> None:
 
 
 def test_a_jpeg_with_uncommon_subsampling_is_decoded() -> None:
-    place = FULL.index(b"\xff\xc0") + 11
-    odd = FULL[:place] + b"\x14" + FULL[place + 1 :]
+    offset = FULL.index(b"\xff\xc0") + 11
+    uncommon = FULL[:offset] + b"\x14" + FULL[offset + 1 :]
 
-    assert decode(odd, read_header(odd)).shape == (120, 200, 3)
+    assert decode(uncommon, read_header(uncommon)).shape == (120, 200, 3)
 
 
 @pytest.mark.parametrize("factor", [2, 4, 8])
-def test_a_reduced_image_is_the_mean_of_the_full_one(factor: int) -> None:
+def test_a_reduced_image_is_the_mean_of_the_full_image(factor: int) -> None:
     encoded = jpeg(picture(160, 240), 95, "444")
     full = decode(encoded, read_header(encoded)).astype(np.float64)
     means = full.reshape(160 // factor, factor, 240 // factor, factor, 3).mean(axis=(1, 3))
@@ -123,10 +123,10 @@ def test_only_a_jpeg_can_be_reduced() -> None:
 
 
 def test_pixels_are_written_to_the_allocated_buffer() -> None:
-    remaining = np.zeros(120 * 200 * 3, np.uint8)
-    pixels = decode(FULL, read_header(FULL), allocate=lambda count: remaining[:count])
+    buffer = np.zeros(120 * 200 * 3, np.uint8)
+    pixels = decode(FULL, read_header(FULL), allocate=lambda count: buffer[:count])
 
-    assert np.shares_memory(pixels, remaining)
+    assert np.shares_memory(pixels, buffer)
     assert np.array_equal(pixels, decode(FULL, read_header(FULL)))
 
 
@@ -152,10 +152,10 @@ def test_a_truncated_jpeg_is_refused(share: float, progressive: bool) -> None:
     assert is_refused(full[:-3])  # the end marker and one byte before it
 
 
-@pytest.mark.parametrize("form", ["PNG", "GIF", "BMP", "WEBP"])
+@pytest.mark.parametrize("image_format", ["PNG", "GIF", "BMP", "WEBP"])
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9])
-def test_truncated_files_of_other_formats_are_refused(form: str, share: float) -> None:
-    full = saved(Image.fromarray(picture(100, 150)), form)
+def test_truncated_files_of_other_formats_are_refused(image_format: str, share: float) -> None:
+    full = saved(Image.fromarray(picture(100, 150)), image_format)
 
     assert is_refused(full[: int(len(full) * share)])
 
@@ -172,6 +172,6 @@ def test_extra_bytes_are_refused_only_before_the_end_marker() -> None:
 
 
 def test_stray_bytes_before_the_pixels_are_refused() -> None:
-    place = entropy_start(FULL)
+    offset = entropy_start(FULL)
 
-    assert is_refused(FULL[:place] + b"\xff\xd3" + FULL[place:])
+    assert is_refused(FULL[:offset] + b"\xff\xd3" + FULL[offset:])

@@ -18,11 +18,11 @@ def image(mode: str = "RGB") -> Image.Image:
     return Image.fromarray(picture(24, 40)).convert(mode)
 
 
-@pytest.mark.parametrize("form", ["PNG", "GIF", "BMP", "WEBP"])
-def test_formats_are_detected_by_their_first_bytes(form: str) -> None:
-    header = read_header(saved(image(), form))
+@pytest.mark.parametrize("image_format", ["PNG", "GIF", "BMP", "WEBP"])
+def test_formats_are_detected_by_their_first_bytes(image_format: str) -> None:
+    header = read_header(saved(image(), image_format))
 
-    assert header[:3] == (form.lower(), 40, 24)
+    assert header[:3] == (image_format.lower(), 40, 24)
 
 
 def test_size_and_colors_of_a_jpeg_are_read() -> None:
@@ -39,11 +39,11 @@ def test_the_header_of_a_progressive_jpeg_is_read() -> None:
 
 
 def test_a_jpeg_with_uncommon_subsampling_is_left_to_pillow() -> None:
-    place = SMALL.index(b"\xff\xc0") + 11  # the sampling of its first channel
+    offset = SMALL.index(b"\xff\xc0") + 11  # the sampling factors of the first channel
     for sampling in (0x14, 0x31, 0x42):
-        odd = SMALL[:place] + bytes([sampling]) + SMALL[place + 1 :]
+        uncommon = SMALL[:offset] + bytes([sampling]) + SMALL[offset + 1 :]
 
-        assert read_header(odd) == ImageHeader("jpeg", 40, 24, PILLOW_ONLY)
+        assert read_header(uncommon) == ImageHeader("jpeg", 40, 24, PILLOW_ONLY)
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_a_png_that_claims_too_many_pixels_is_refused() -> None:
         read_header(bytes(encoded))
 
 
-@pytest.mark.parametrize("form", ["PNG", "GIF", "BMP"])
-def test_sides_above_the_limit_are_refused_in_every_format(form: str) -> None:
+@pytest.mark.parametrize("image_format", ["PNG", "GIF", "BMP"])
+def test_sides_above_the_limit_are_refused_in_every_format(image_format: str) -> None:
     long = Image.new("L", (MAX_SIDE + 1, 1))
 
     with pytest.raises(ImageError, match="20,000 per side and 89,000,000 in total"):
-        read_header(saved(long, form))
+        read_header(saved(long, image_format))
 
 
 @pytest.mark.parametrize("sides", [(0, 40), (24, 0)])
@@ -103,9 +103,9 @@ def test_unsupported_formats_are_refused(encoded: bytes, reason: str) -> None:
         read_header(encoded)
 
 
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
-def test_a_truncated_header_is_refused_in_one_line(form: str) -> None:
-    full = saved(image(), form)
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "GIF", "BMP", "WEBP"])
+def test_a_truncated_header_is_refused_in_one_line(image_format: str) -> None:
+    full = saved(image(), image_format)
     for length in range(2, 20):
         with pytest.raises(ImageError) as refused:
             read_header(full[:length])
@@ -117,7 +117,7 @@ def test_a_truncated_header_is_refused_in_one_line(form: str) -> None:
 @pytest.mark.parametrize("sides", [(13_000, 13_000), (65_500, 65_500)])
 def test_a_small_file_that_claims_to_be_huge_takes_no_memory(sides: tuple[int, int]) -> None:
     bomb = claiming(jpeg(np.zeros((8, 8, 3), np.uint8)) + bytes(2_500), *sides)
-    looking = f"""
+    script = f"""
         import resource
         from convoy.data.images.decode import ImageError, read_header
 
@@ -128,8 +128,8 @@ def test_a_small_file_that_claims_to_be_huge_takes_no_memory(sides: tuple[int, i
             assert "too large" in str(refused)
             print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     """
-    message = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(looking)], check=True, capture_output=True, text=True
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, text=True
     )
 
-    assert int(message.stdout) < 64 * 2**10  # it counts in KiB
+    assert int(result.stdout) < 64 * 2**10  # in KiB

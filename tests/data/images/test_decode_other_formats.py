@@ -22,16 +22,16 @@ def decoded(encoded: bytes) -> Pixels:
     return pixels
 
 
-@pytest.mark.parametrize("form", ["PNG", "BMP"])
-def test_lossless_formats_give_the_same_pixels(form: str) -> None:
-    assert np.array_equal(decoded(saved(IMAGE, form)), PIXELS)
+@pytest.mark.parametrize("image_format", ["PNG", "BMP"])
+def test_lossless_formats_give_the_same_pixels(image_format: str) -> None:
+    assert np.array_equal(decoded(saved(IMAGE, image_format)), PIXELS)
 
 
 def test_a_lossless_webp_gives_the_same_pixels() -> None:
     assert np.array_equal(decoded(saved(IMAGE, "WEBP", lossless=True)), PIXELS)
 
 
-def test_sixteen_bit_grey_keeps_the_high_byte() -> None:
+def test_sixteen_bit_gray_keeps_the_high_byte() -> None:
     deep = np.arange(30 * 50, dtype=np.uint16).reshape(30, 50) * 43
     pixels = decoded(saved(Image.fromarray(deep), "PNG"))
 
@@ -40,7 +40,7 @@ def test_sixteen_bit_grey_keeps_the_high_byte() -> None:
 
 
 def deep_color_png(values: npt.NDArray[np.uint16]) -> bytes:
-    """Pillow reads such files but does not write them."""
+    """Write a 16-bit PNG, which Pillow can only read."""
 
     def chunk(name: bytes, body: bytes) -> bytes:
         return len(body).to_bytes(4) + name + body + crc32(name + body).to_bytes(4)
@@ -59,11 +59,11 @@ def test_sixteen_bit_color_keeps_the_high_byte() -> None:
 
 
 def test_a_palette_becomes_its_colors() -> None:
-    painted = IMAGE.quantize(16)
-    expected = np.asarray(painted.convert("RGB"))
+    quantized = IMAGE.quantize(16)
+    expected = np.asarray(quantized.convert("RGB"))
 
-    assert np.array_equal(decoded(saved(painted, "GIF")), expected)
-    assert np.array_equal(decoded(saved(painted, "PNG")), expected)
+    assert np.array_equal(decoded(saved(quantized, "GIF")), expected)
+    assert np.array_equal(decoded(saved(quantized, "PNG")), expected)
 
 
 def test_the_first_frame_of_an_animation_is_used() -> None:
@@ -74,11 +74,11 @@ def test_the_first_frame_of_an_animation_is_used() -> None:
 
 
 def test_transparency_is_dropped_without_blending() -> None:
-    see_through = np.dstack([PIXELS, np.full((30, 50), 7, np.uint8)])
-    grey = Image.fromarray(PIXELS).convert("LA")
+    transparent = np.dstack([PIXELS, np.full((30, 50), 7, np.uint8)])
+    gray = Image.fromarray(PIXELS).convert("LA")
 
-    assert np.array_equal(decoded(saved(Image.fromarray(see_through), "PNG")), PIXELS)
-    assert decoded(saved(grey, "PNG")).shape == (30, 50, 3)
+    assert np.array_equal(decoded(saved(Image.fromarray(transparent), "PNG")), PIXELS)
+    assert decoded(saved(gray, "PNG")).shape == (30, 50, 3)
 
 
 def test_one_bit_images_become_black_and_white_pixels() -> None:

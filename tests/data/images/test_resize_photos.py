@@ -1,4 +1,4 @@
-"""Encoded photos to network inputs: compared with Pillow, and over a small epoch."""
+"""Loading of encoded photos as network inputs, compared with Pillow."""
 
 from io import BytesIO
 
@@ -7,46 +7,55 @@ import pytest
 from PIL import Image
 from support.generated_images import damaged, jpeg, picture, saved
 
+from convoy.data.images import resize as resize_module
 from convoy.data.images.crop import Window, training_windows
 from convoy.data.images.decode import ImageError, read_header
 from convoy.data.images.resize import load_training_photo, load_validation_photo
 from convoy.data.source import Pixels
 
 
-def trained(encoded: bytes, window: Window, mirrored: bool = False, size: int = 64) -> Pixels:
+def training_pixels(
+    encoded: bytes, window: Window, mirrored: bool = False, size: int = 64
+) -> Pixels:
     out = np.zeros((size, size, 3), np.uint8)
     load_training_photo(encoded, read_header(encoded), window, mirrored, out)
     return out
 
 
-def validated(encoded: bytes, size: int = 224) -> Pixels:
+def validation_pixels(encoded: bytes, size: int = 224) -> Pixels:
     out = np.zeros((size, size, 3), np.uint8)
     load_validation_photo(encoded, size, out)
     return out
 
 
-def by_pillow(encoded: bytes, window: Window, size: int) -> Pixels:
+def resize_with_pillow(encoded: bytes, window: Window, size: int) -> Pixels:
     left, top, width, height = map(int, window)
     full = Image.open(BytesIO(encoded)).convert("RGB")
     cropped = full.crop((left, top, left + width, top + height))
     return np.asarray(cropped.resize((size, size), Image.Resampling.BILINEAR))
 
 
-def apart(a: Pixels, b: Pixels) -> Pixels:
+def difference(a: Pixels, b: Pixels) -> Pixels:
     return np.abs(a.astype(np.int64) - b)
 
 
 def test_a_small_window_has_the_pixels_of_the_full_image() -> None:
     encoded, window = jpeg(picture(300, 400)), Window(30, 40, 120, 100)
 
-    assert apart(trained(encoded, window), by_pillow(encoded, window, 64)).mean() < 3
+    assert (
+        difference(training_pixels(encoded, window), resize_with_pillow(encoded, window, 64)).mean()
+        < 3
+    )
 
 
 @pytest.mark.parametrize("window", [Window(33, 41, 520, 530), Window(0, 0, 800, 600)])
 def test_a_large_window_of_a_reduced_image_is_close_to_the_original(window: Window) -> None:
     encoded = jpeg(picture(600, 800))
 
-    assert apart(trained(encoded, window), by_pillow(encoded, window, 64)).mean() < 2
+    assert (
+        difference(training_pixels(encoded, window), resize_with_pillow(encoded, window, 64)).mean()
+        < 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,27 +71,25 @@ def test_a_large_window_of_a_reduced_image_is_close_to_the_original(window: Wind
 def test_decoding_uses_the_lowest_sufficient_resolution(
     window: Window, factor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from convoy.data.images import resize as photo
-
     decoded: list[tuple[int, ...]] = []
-    resize_window = photo.resize_window
+    resize_window = resize_module.resize_window
     monkeypatch.setattr(
-        photo,
+        resize_module,
         "resize_window",
         lambda pixels, *rest: (decoded.append(pixels.shape), resize_window(pixels, *rest)),
     )
-    trained(jpeg(picture(600, 800)), window)
+    training_pixels(jpeg(picture(600, 800)), window)
 
     assert decoded == [(600 // factor, 800 // factor, 3)]
 
 
 @pytest.mark.parametrize("window", [Window(30, 40, 120, 100), Window(0, 0, 400, 300)])
-@pytest.mark.parametrize("form", ["JPEG", "PNG"])
-def test_a_flipped_window_is_an_exact_mirror_image(window: Window, form: str) -> None:
-    encoded = saved(Image.fromarray(picture(300, 400)), form)
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG"])
+def test_a_flipped_window_is_an_exact_mirror_image(window: Window, image_format: str) -> None:
+    encoded = saved(Image.fromarray(picture(300, 400)), image_format)
 
     assert np.array_equal(
-        trained(encoded, window, mirrored=True), trained(encoded, window)[:, ::-1]
+        training_pixels(encoded, window, mirrored=True), training_pixels(encoded, window)[:, ::-1]
     )
 
 
@@ -95,7 +102,7 @@ def test_validation_is_resize_and_center_crop(sides: tuple[int, int]) -> None:
     left, top = (width - 224) // 2, (height - 224) // 2
     expected = np.asarray(resized)[top : top + 224, left : left + 224]
 
-    assert apart(validated(encoded), expected).max() <= 2
+    assert difference(validation_pixels(encoded), expected).max() <= 2
 
 
 def test_validation_of_a_very_large_image_differs_by_less_than_one_level() -> None:
@@ -103,7 +110,7 @@ def test_validation_of_a_very_large_image_differs_by_less_than_one_level() -> No
     resized = Image.open(BytesIO(encoded)).resize((325, 256), Image.Resampling.BILINEAR)
     expected = np.asarray(resized)[16:240, 50:274]
 
-    assert apart(validated(encoded), expected).mean() < 1
+    assert difference(validation_pixels(encoded), expected).mean() < 1
 
 
 @pytest.mark.parametrize("sides", [(1, 1), (1, 10_000), (10_000, 1), (3, 2)])
@@ -111,17 +118,17 @@ def test_tiny_and_long_images_become_squares(sides: tuple[int, int]) -> None:
     encoded = jpeg(np.full((*sides, 3), 100, np.uint8))
     windows, _ = training_windows(np.array([sides]), np.array([0]), 0, 0)
 
-    assert (validated(encoded) == 100).all()
-    assert (trained(encoded, Window(*windows[0].tolist())) == 100).all()
+    assert (validation_pixels(encoded) == 100).all()
+    assert (training_pixels(encoded, Window(*windows[0].tolist())) == 100).all()
 
 
 def test_uncommon_formats_become_squares() -> None:
     image = Image.fromarray(picture(60, 80))
-    for mode, form in (("CMYK", "JPEG"), ("L", "JPEG"), ("P", "GIF"), ("RGBA", "PNG")):
-        encoded = saved(image.convert(mode), form)
+    for mode, image_format in (("CMYK", "JPEG"), ("L", "JPEG"), ("P", "GIF"), ("RGBA", "PNG")):
+        encoded = saved(image.convert(mode), image_format)
 
-        assert validated(encoded, 32).std() > 10
-        assert trained(encoded, Window(5, 5, 40, 40), mirrored=True).std() > 10
+        assert validation_pixels(encoded, 32).std() > 10
+        assert training_pixels(encoded, Window(5, 5, 40, 40), mirrored=True).std() > 10
 
 
 def test_a_damaged_image_is_refused_and_writes_nothing() -> None:
@@ -140,12 +147,12 @@ def test_an_epoch_matches_the_mean_and_deviation_of_its_colors() -> None:
     sizes = np.tile([60, 90], (80, 1))
     windows, mirrored = training_windows(sizes, np.arange(80), 0, 0)
     epoch = [
-        trained(jpeg(np.full((60, 90, 3), color, np.uint8), 100), Window(*window), flip, 32)
+        training_pixels(jpeg(np.full((60, 90, 3), color, np.uint8), 100), Window(*window), flip, 32)
         for color, window, flip in zip(colors, windows.tolist(), mirrored.tolist(), strict=True)
     ]
     normalized = (np.array(epoch) / 255 - mean) / deviation
     expected = (colors / 255 - mean) / deviation
-    rounding = 2 / 255 / deviation.min()  # two levels, on the way through the JPEG's own colors
+    tolerance = 2 / 255 / deviation.min()  # two levels for JPEG color conversion
 
-    assert np.abs(normalized.mean(axis=(0, 1, 2)) - expected.mean(axis=0)).max() < rounding
-    assert np.abs(normalized.std(axis=(0, 1, 2)) - expected.std(axis=0)).max() < rounding
+    assert np.abs(normalized.mean(axis=(0, 1, 2)) - expected.mean(axis=0)).max() < tolerance
+    assert np.abs(normalized.std(axis=(0, 1, 2)) - expected.std(axis=0)).max() < tolerance

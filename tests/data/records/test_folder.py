@@ -21,7 +21,7 @@ NAMES = st.text(
 
 
 def write(root: Path, *files: str) -> Path:
-    """Write files whose content is their own name."""
+    """Write files whose content is their name."""
     for name in files:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,12 +82,12 @@ def test_arbitrary_names_are_sorted_by_their_bytes(
 
 def test_names_that_are_not_valid_text_are_read_and_printable(tmp_path: Path) -> None:
     write_pets(tmp_path)
-    odd = os.fsencode(tmp_path / "train/dog") + b"/\xff\n.jpg"
-    with os.fdopen(os.open(odd, os.O_CREAT | os.O_WRONLY), "wb") as file:
-        file.write(b"odd")
+    path = os.fsencode(tmp_path / "train/dog") + b"/\xff\n.jpg"
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY), "wb") as file:
+        file.write(b"content")
     records = open_folder(tmp_path, "train")
 
-    assert records.read(3).encoded == b"odd"
+    assert records.read(3).encoded == b"content"
     assert str(records.location(3)).isprintable()
 
 
@@ -356,7 +356,7 @@ def test_a_pipe_in_place_of_an_image_does_not_block(tmp_path: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.slow
 def test_fifty_thousand_files_need_little_memory(tmp_path: Path) -> None:
-    """Twenty bytes of name, 40 of numbers: 1.28 M files stay below 200 MB."""
+    """At 150 bytes per file, ImageNet's 1.28 million files need less than 200 MB."""
     for number in range(50):
         folder = tmp_path / f"train/n{number:08}"
         folder.mkdir(parents=True)

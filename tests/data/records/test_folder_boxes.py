@@ -63,17 +63,17 @@ def test_names_with_equal_checksums_are_distinguished(tmp_path: Path) -> None:
 def test_every_box_with_an_area_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, float, float, float, float]]
 ) -> None:
-    upright = [
+    ordered = [
         (name, min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)) for name, x1, y1, x2, y2 in rows
     ]
-    text = "".join(f"{name},{x1!r},{y1!r},{x2!r},{y2!r}\n" for name, x1, y1, x2, y2 in upright)
+    text = "".join(f"{name},{x1!r},{y1!r},{x2!r},{y2!r}\n" for name, x1, y1, x2, y2 in ordered)
     boxes = write_and_read(tmp_path_factory.mktemp("rows"), text)
 
-    for searched in "abcdefgh":
-        assert boxes.boxes_for(searched.encode()).tolist() == [
+    for wanted in "abcdefgh":
+        assert boxes.boxes_for(wanted.encode()).tolist() == [
             [x1, y1, x2, y2]
-            for name, x1, y1, x2, y2 in upright
-            if name == searched and x1 < x2 and y1 < y2
+            for name, x1, y1, x2, y2 in ordered
+            if name == wanted and x1 < x2 and y1 < y2
         ]
 
 

@@ -1,4 +1,4 @@
-"""An index on disk: loaded as it was saved, and refused if anything in it is invalid."""
+"""The index file: loading, saving, and refusal of invalid contents."""
 
 import json
 import time
@@ -131,10 +131,10 @@ def test_a_truncated_index_is_detected_at_every_length(tmp_path: Path) -> None:
     assert "after the header" in error_message(data + b"\0")
 
 
-# Each makes one part of a valid index inconsistent; the checksum stays valid.
+# Each change makes one part of an index inconsistent, with a valid checksum.
 INCONSISTENT: dict[str, Callable[[Index], Index]] = {
     "file beyond": lambda i: replace(i, file=i.file + 1),
-    "files mixed": lambda i: replace(i, file=i.file[::-1]),
+    "files not in order": lambda i: replace(i, file=i.file[::-1]),
     "offset negative": lambda i: replace(i, offset=i.offset - 1),
     "offset beyond": lambda i: replace(i, offset=i.offset + 1),
     "size negative": lambda i: replace(i, size=-i.size),
@@ -148,20 +148,20 @@ INCONSISTENT: dict[str, Callable[[Index], Index]] = {
     "box_end short": lambda i: replace(i, box_end=i.box_end - 1),
     "box not a number": lambda i: replace(i, boxes=i.boxes * np.float32("nan")),
     "box too large": lambda i: replace(i, boxes=i.boxes * 2),
-    "box inside out": lambda i: replace(i, boxes=i.boxes[:, ::-1]),
-    "fault of none": lambda i: replace(i, faults=(Fault(7, "f", 0, "r"),)),
-    "fault before": lambda i: replace(i, faults=(Fault(-1, "f", 0, "r"),)),
-    "fault of a good one": lambda i: replace(i, faults=(Fault(0, "f", 0, "r"),)),
-    "fault twice": lambda i: replace(i, faults=i.faults * 2),
-    "fault nowhere": lambda i: replace(i, faults=(Fault(2, "f", -5, "r"),)),
-    "a file twice": lambda i: replace(
+    "box corners swapped": lambda i: replace(i, boxes=i.boxes[:, ::-1]),
+    "fault beyond": lambda i: replace(i, faults=(Fault(7, "f", 0, "r"),)),
+    "fault negative": lambda i: replace(i, faults=(Fault(-1, "f", 0, "r"),)),
+    "fault of a good record": lambda i: replace(i, faults=(Fault(0, "f", 0, "r"),)),
+    "duplicate fault": lambda i: replace(i, faults=i.faults * 2),
+    "fault offset negative": lambda i: replace(i, faults=(Fault(2, "f", -5, "r"),)),
+    "duplicate file": lambda i: replace(
         i, files=(i.files[0], replace(i.files[1], name=i.files[0].name))
     ),
     "too few records": lambda i: replace(i, files=i.files[:1]),
-    "a size below zero": lambda i: replace(i, files=(replace(i.files[0], bytes=-1), i.files[1])),
+    "file size negative": lambda i: replace(i, files=(replace(i.files[0], bytes=-1), i.files[1])),
     "too many classes": lambda i: replace(i, class_names=("n",) * (MAX_CLASSES + 1)),
     "unknown format": lambda i: replace(i, shard_format="pickle"),  # type: ignore[arg-type]
-    "a checksum for some": lambda i: replace(i, crc=np.arange(3, dtype=np.uint32)),
+    "too few checksums": lambda i: replace(i, crc=np.arange(3, dtype=np.uint32)),
 }
 
 
@@ -215,7 +215,7 @@ def test_a_header_that_is_too_long_is_not_parsed(monkeypatch: pytest.MonkeyPatch
     error_message((2**20).to_bytes(8, "little") + b" " * 2**20)
 
 
-def test_an_index_with_too_much_text_is_not_saved_bytes(
+def test_an_index_with_too_much_text_is_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_file, "_MAX_TEXT_BYTES", 100)
@@ -234,8 +234,10 @@ def test_an_index_of_imagenet_opens_fast_in_little_memory(
     process = psutil.Process()
     before, start = process.memory_info().rss, time.perf_counter()
     index = load(tmp_path / "index")
-    seconds, grown = time.perf_counter() - start, process.memory_info().rss - before
+    seconds, added_bytes = time.perf_counter() - start, process.memory_info().rss - before
     with capsys.disabled():
-        print(f"\n{len(index):,} records opened in {seconds:.2f} s, {grown / 1e6:.0f} MB more")
+        print(
+            f"\n{len(index):,} records opened in {seconds:.2f} s, {added_bytes / 1e6:.0f} MB more"
+        )
 
-    assert grown < 200e6
+    assert added_bytes < 200e6

@@ -1,4 +1,4 @@
-"""Where an index is stored, when it is reused, and the notices when it is rebuilt."""
+"""Where an index is stored, when it is reused or rebuilt, and the notices."""
 
 import os
 from collections.abc import Iterator
@@ -85,16 +85,16 @@ def test_the_index_of_a_read_only_folder_is_stored_in_the_cache(
 
 @pytest.mark.usefixtures("read_only")
 def test_two_data_folders_have_different_indexes_in_the_cache(folder: ShardFolder) -> None:
-    elsewhere = ShardSet(folder.folder.parent / "other", "train", "tfrecord", ())
+    other = ShardSet(folder.folder.parent / "other", "train", "tfrecord", ())
 
-    assert index_paths(elsewhere)[1] != index_paths(folder.shards())[1]
+    assert index_paths(other)[1] != index_paths(folder.shards())[1]
 
 
 def test_a_run_continues_if_the_index_cannot_be_saved(
     folder: ShardFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: Index, path: Path) -> None:
-        path.write_bytes(b"half")
+        path.write_bytes(b"partial")
         raise OSError(28, "No space left on device", str(path))
 
     monkeypatch.setattr(index_file, "save", refuse)
@@ -107,11 +107,11 @@ def test_a_run_continues_if_the_index_cannot_be_saved(
     assert not list(folder.folder.parent.rglob("*.tmp-*"))
 
 
-@pytest.mark.parametrize("home", ["relative/cache", ""])
+@pytest.mark.parametrize("cache_home", ["relative/cache", ""])
 def test_a_relative_cache_folder_is_ignored(
-    home: str, folder: ShardFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cache_home: str, folder: ShardFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", home)
+    monkeypatch.setenv("XDG_CACHE_HOME", cache_home)
     monkeypatch.setenv("HOME", str(tmp_path))
 
     assert index_paths(folder.shards())[1].parent == tmp_path / ".cache" / "convoy"
@@ -162,9 +162,9 @@ def test_a_shard_that_lost_records_is_refused_until_its_index_is_removed(
 ) -> None:
     folder.open()
     folder.write(1, b"\1")
-    with pytest.raises(DataError, match="1 record, but 2 when it was indexed") as refused:
+    with pytest.raises(DataError, match="1 record, but 2 when it was indexed") as caught:
         folder.open()
-    Path(str(refused.value).partition("or remove ")[2].partition(" to accept")[0]).unlink()
+    Path(str(caught.value).partition("or remove ")[2].partition(" to accept")[0]).unlink()
 
     assert folder.open().label.tolist() == [0, 2, 1, 2, 2]
 
@@ -187,7 +187,7 @@ def test_new_and_missing_shards_are_reported(folder: ShardFolder) -> None:
     assert "train-00000-of-00003 is missing; train-00009-of-00003 is new" in folder.notices[0]
 
 
-def test_of_many_changes_only_the_first_are_listed(folder: ShardFolder) -> None:
+def test_only_the_first_of_many_changes_are_listed(folder: ShardFolder) -> None:
     folder.open()
     for path in folder.shards().paths:
         path.rename(path.with_name(path.name + "x"))
@@ -327,7 +327,7 @@ def test_a_shard_without_losses_or_without_a_fault_is_not_padded() -> None:
         scan = ShardScan()
         scan.add(0, 10, 0, NO_BOXES)
         if fault:
-            scan.add_bad(20, 7, "torn")
+            scan.add_bad(20, 7, "truncated")
         before = len(scan.label)
         scan.add_missing(records)
 

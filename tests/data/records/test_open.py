@@ -37,7 +37,7 @@ def write_tars(folder: Path, split: str = "train") -> None:
     write_samples(folder / f"{split}-000000.tar", 0, 1)
 
 
-FORMATS = pytest.mark.parametrize(
+with_each_format = pytest.mark.parametrize(
     ("write", "record_type"),
     [(write_folders, ImageFolder), (write_tfrecords, TfRecords), (write_tars, TarShards)],
 )
@@ -54,7 +54,7 @@ def error_message(folder: Path, split: Split = "train") -> str:
     return str(caught.value)
 
 
-@FORMATS
+@with_each_format
 @pytest.mark.parametrize("below", [".", "imagenet-data"])
 def test_each_format_is_detected(
     write: Write, record_type: type, below: str, tmp_path: Path
@@ -123,7 +123,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
         (write_tars, "no shards validation-000000.tar or val-000000.tar"),
     ],
 )
-def test_a_missing_split_is_expected_in_the_format_of_the_other(
+def test_a_missing_split_is_expected_in_the_format_of_the_other_split(
     write: Write, reason: str, tmp_path: Path
 ) -> None:
     write(tmp_path, "train")

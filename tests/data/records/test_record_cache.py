@@ -1,4 +1,4 @@
-"""The cache of records: each is read once, within the limits."""
+"""The cache of records, within its limits."""
 
 import numpy as np
 import pytest

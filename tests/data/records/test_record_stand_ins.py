@@ -20,13 +20,13 @@ def test_candidates_are_the_next_records_of_the_class_cyclically():
     assert list(sampler.candidates(3)) == [1]
 
 
-def test_a_record_without_a_label_takes_that_of_the_next_good_record():
+def test_a_record_without_a_label_gets_the_label_of_the_next_good_record():
     sampler = replacements(-1, -1, 1, 0, -1, 0, -1)
 
     assert sampler.labels.tolist() == [1, 1, 1, 0, 0, 0, 1]
     assert list(sampler.candidates(0)) == [2]
     assert list(sampler.candidates(4)) == [5, 3]
-    assert list(sampler.candidates(6)) == [2]  # around the end
+    assert list(sampler.candidates(6)) == [2]  # continues at the start
 
 
 def test_a_class_with_a_single_record_has_no_candidates():

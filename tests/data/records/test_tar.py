@@ -1,4 +1,4 @@
-"""Tar shards of a split: reading by index, and every kind of damage."""
+"""Tar shards of a split: reading by index, and damaged files."""
 
 import errno
 import json
@@ -117,7 +117,7 @@ def test_a_bad_sample_keeps_its_index_and_has_a_reason(tmp_path: Path) -> None:
 
 
 def test_an_image_damaged_after_indexing_is_detected(tmp_path: Path) -> None:
-    """Size and modification time stay the same, so that only the checksum shows the damage."""
+    """Size and modification time are unchanged, so that only the checksum detects the damage."""
     records = open_split(write_two_shards(tmp_path))
     path, location = tmp_path / "train-000001.tar", records.location(3)
     before = path.stat()
@@ -176,7 +176,7 @@ def test_a_length_that_matches_the_metadata_is_accepted(tmp_path: Path) -> None:
 
 
 def test_a_shard_that_lost_samples_is_detected_by_the_length(tmp_path: Path) -> None:
-    """The shard is rewritten without its last sample, which the file itself does not show."""
+    """The shard is a valid file without its last sample."""
     write_metadata(write_two_shards(tmp_path), train_length=5, validation_length=9)
     write_samples(tmp_path / "train-000001.tar", 3)
 

@@ -1,4 +1,4 @@
-"""metadata.json beside tar shards: what is read from it, and what is refused."""
+"""metadata.json beside tar shards: valid and invalid contents."""
 
 import json
 from pathlib import Path

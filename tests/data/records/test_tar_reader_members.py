@@ -1,4 +1,4 @@
-"""The members of tar files, compared with Python's tarfile; and damage of every kind."""
+"""The members of tar files, compared with Python's tarfile, and damaged files."""
 
 import bz2
 import gzip
@@ -16,7 +16,7 @@ from support.tar_files import tar_bytes
 from convoy.data.records.record import BadContentError
 from convoy.data.records.tar_reader import CorruptTarError, TarMember, iter_members
 
-FORMATS = pytest.mark.parametrize(
+with_each_format = pytest.mark.parametrize(
     "form",
     [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT],
     ids=["ustar", "gnu", "pax"],
@@ -44,16 +44,16 @@ def contents(data: bytes) -> list[tuple[str, bytes]]:
     ]
 
 
-@FORMATS
+@with_each_format
 def test_names_and_contents_are_read_as_written(form: int) -> None:
     written = [("a.jpg", b"x"), ("b/c.cls", b""), ("d.json", bytes(512)), ("e", bytes(1300))]
 
     assert contents(tar_bytes(*written, form=form)) == written
 
 
-@FORMATS
+@with_each_format
 def test_long_names_are_joined(form: int) -> None:
-    name = "folder/" * 14 + "n" * 90 + ".jpg"  # beyond 100 bytes, and cut at a slash where it must
+    name = "folder/" * 14 + "n" * 90 + ".jpg"  # above 100 bytes, split at a slash in ustar
 
     assert contents(tar_bytes((name, b"x"), ("b.jpg", b"y"), form=form)) == [
         (name, b"x"),
@@ -86,7 +86,7 @@ def test_only_regular_files_are_files() -> None:
 
 
 def test_a_size_beyond_eight_gigabytes_is_read() -> None:
-    """Twelve octal digits end there; PAX and GNU encode larger sizes differently."""
+    """Octal sizes end at 8 GB; PAX and GNU encode larger sizes differently."""
     for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
         member = tarfile.TarInfo("big.jpg")
         member.size = 9 * 2**30
@@ -115,7 +115,7 @@ DATA = tar_bytes(("a.jpg", b"x" * 700), ("ü" * 120, b"y"), ("b.cls", b"1"))
 @sweep("size", range(0, len(DATA), 37))
 def test_a_truncated_file_is_detected_at_every_length(size: int) -> None:
     complete = [member for member in read(DATA) if member.offset + member.size <= size]
-    if size > read(DATA)[-1].offset + 512:  # inside the end marker, of which one block is enough
+    if size > read(DATA)[-1].offset + 512:  # inside the end marker; one block is enough
         assert read(DATA[:size] + bytes(512)) == read(DATA)
         return
     found = []
@@ -149,12 +149,12 @@ def test_zeros_after_the_end_marker_are_padding() -> None:
 
 
 def test_a_flipped_bit_in_a_header_is_detected_or_changes_nothing() -> None:
-    """Only the padding of the checksum may change. Contents are not covered by this checksum."""
+    """Only bits in the padding of the checksum field have no effect."""
     data = tar_bytes(("a.jpg", b"x"), ("b.jpg", b"y"), form=tarfile.USTAR_FORMAT)
     members, undetected = read(data), 0
     for bit in range(2 * 8 * 512):
         damaged = bytearray(data)
-        position = bit // 8 if bit < 8 * 512 else bit // 8 + 512  # the header of a, that of b
+        position = bit // 8 if bit < 8 * 512 else bit // 8 + 512  # header of a, then of b
         damaged[position] ^= 1 << bit % 8
         try:
             assert read(bytes(damaged)) == members

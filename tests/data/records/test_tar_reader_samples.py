@@ -1,4 +1,4 @@
-"""Scanning one tar shard: its samples, labels and boxes, and the reason of each bad sample."""
+"""Scanning one tar shard: samples, labels, boxes, and the reason for each bad sample."""
 
 import gzip
 from pathlib import Path
@@ -20,7 +20,7 @@ def scan(folder: Path, *members: tuple[str, bytes]) -> ShardScan:
 
 
 def reason(folder: Path, *members: tuple[str, bytes]) -> str:
-    """Return why the middle one of three samples is bad."""
+    """Return why the second of three samples is bad."""
     found = scan(folder, *sample("0", 5), *members, *sample("2", 6))
     assert found.label.tolist() == [5, UNKNOWN_LABEL, 6]
     ((index, message),) = found.faults
@@ -134,7 +134,7 @@ def test_labels_may_have_whitespace_and_leading_zeros(text: str, tmp_path: Path)
     assert scan(tmp_path, *sample("0", text)).label.tolist() == [7]
 
 
-def test_a_sample_may_have_no_box_one_or_several(tmp_path: Path) -> None:
+def test_a_sample_can_have_any_number_of_boxes(tmp_path: Path) -> None:
     assert boxes(tmp_path, '{"bbox": null}') == []
     assert boxes(tmp_path, '{"caption": "a dog"}') == []
     assert boxes(tmp_path, '{"bbox": []}') == []
@@ -145,7 +145,7 @@ def test_a_sample_may_have_no_box_one_or_several(tmp_path: Path) -> None:
     ]
 
 
-def test_boxes_are_clipped_and_those_without_an_area_dropped(tmp_path: Path) -> None:
+def test_boxes_are_clipped_and_boxes_without_area_are_dropped(tmp_path: Path) -> None:
     text = '{"bbox": [[-0.001, 0, 1.002, 1], [0.5, 0, 0.5, 1]]}'
 
     assert boxes(tmp_path, text) == [[0, 0, 1, 1]]
@@ -159,16 +159,16 @@ def test_boxes_belong_to_their_samples(tmp_path: Path) -> None:
     assert np.array_equal(found.boxes, [[0, 0, 1, 0.5]])
 
 
-THREE = tar_bytes(*sample("0", 1), *sample("1", 2), *sample("2", 3))
+THREE_SAMPLES = tar_bytes(*sample("0", 1), *sample("1", 2), *sample("2", 3))
 STARTS = [512 * 4 * number for number in range(4)]  # of the samples, and of the end marker
 
 
 @sweep("size", range(0, STARTS[3] + 512, 64))
 def test_the_rest_of_a_truncated_shard_is_one_bad_record(size: int, tmp_path: Path) -> None:
     path = tmp_path / "train-000000.tar"
-    path.write_bytes(THREE[:size])
+    path.write_bytes(THREE_SAMPLES[:size])
     found = scan_shard(path)
-    # A sample is known to be complete only by what follows it.
+    # A sample is complete only if the next header is present.
     complete = sum(size > start + 512 for start in STARTS[1:])
 
     assert found.label.tolist() == [*range(1, complete + 1), UNKNOWN_LABEL]
@@ -180,7 +180,7 @@ def test_the_rest_of_a_truncated_shard_is_one_bad_record(size: int, tmp_path: Pa
 
 def test_samples_before_a_second_tar_in_the_file_are_good(tmp_path: Path) -> None:
     path = tmp_path / "train-000000.tar"
-    path.write_bytes(THREE + THREE)
+    path.write_bytes(THREE_SAMPLES + THREE_SAMPLES)
     found = scan_shard(path)
 
     assert found.label.tolist() == [1, 2, 3, UNKNOWN_LABEL]
@@ -189,7 +189,7 @@ def test_samples_before_a_second_tar_in_the_file_are_good(tmp_path: Path) -> Non
 
 def test_a_compressed_shard_is_refused_with_the_compression(tmp_path: Path) -> None:
     path = tmp_path / "train-000000.tar"
-    path.write_bytes(gzip.compress(THREE))
+    path.write_bytes(gzip.compress(THREE_SAMPLES))
 
     with pytest.raises(DataError, match=r"train-000000\.tar: compressed with gzip"):
         scan_shard(path)

@@ -50,7 +50,7 @@ def test_members_are_numbered_and_independent_of_the_machine(tmp_path: Path) -> 
 
 
 def test_the_same_samples_always_give_the_same_bytes(tmp_path: Path) -> None:
-    """A fixed digest: a manifest written today must hold in later versions too."""
+    """The digest is fixed, because manifests of earlier versions must stay valid."""
     write_shard(tmp_path / "a.tar", SAMPLES, first=0)
     digest = hashlib.sha256((tmp_path / "a.tar").read_bytes()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""TFRecord sets end to end: written, found, indexed and read; and every kind of damage."""
+"""TFRecord data sets: writing, indexing, reading, and damaged files."""
 
 import gzip
 import io
@@ -31,7 +31,7 @@ def read_bad(records: TfRecords, number: int) -> BadRecordError:
 
 
 def good_indices(records: TfRecords) -> list[int]:
-    """The indices of all readable records, each compared with what was written."""
+    """Return the indices of readable records, after comparing each with the written sample."""
     found = []
     for number in range(len(records)):
         try:
@@ -358,9 +358,9 @@ def test_any_samples_are_read_back(samples: list[Sample], tmp_path: Path) -> Non
 
 
 def test_another_library_reads_our_shards(tmp_path: Path) -> None:
-    loaded = pytest.importorskip("tfrecord.reader")
+    reader = pytest.importorskip("tfrecord.reader")
     (path,) = write_set(tmp_path, shards=1, records=6)
-    read = list(loaded.tfrecord_loader(str(path), None))
+    read = list(reader.tfrecord_loader(str(path), None))
 
     for number, found in enumerate(read):
         written = sample(number)
@@ -378,8 +378,8 @@ def test_our_checksums_match_another_library(tmp_path: Path) -> None:
     (path,) = write_set(tmp_path, shards=1, records=6)
     data = path.read_bytes()
     for frame in read_frames(data):
-        head = data[frame.offset : frame.offset + 8]
-        assert data[frame.offset + 8 : frame.offset + 12] == writer.masked_crc(head)
+        length = data[frame.offset : frame.offset + 8]
+        assert data[frame.offset + 8 : frame.offset + 12] == writer.masked_crc(length)
         end = frame.offset + frame.size
         assert data[end - 4 : end] == writer.masked_crc(frame.record)
 

@@ -1,4 +1,4 @@
-"""tf.train.Example: reading valid ones, and the field reported for invalid ones."""
+"""tf.train.Example: reading valid messages, and errors that name the field."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Frames of a shard: reading complete ones, and reporting damage."""
+"""Frames of a shard: reading, and reporting damage."""
 
 import gzip
 import io
@@ -31,7 +31,7 @@ def frame_header(length: int) -> bytes:
 
 
 def test_the_checksum_matches_the_published_value() -> None:
-    # The check value of CRC32C for "123456789" is e3069283; rotated by 15 and shifted by the mask.
+    # CRC32C of "123456789" is e3069283; TFRecord rotates it by 15 bits and adds a constant.
     rotated = (0xE3069283 >> 15 | 0xE3069283 << 17) & 0xFFFFFFFF
 
     assert tfrecord_format.masked_crc(b"123456789") == (rotated + 0xA282EAD8) % 2**32
@@ -109,7 +109,7 @@ def test_an_empty_record_is_a_fault() -> None:
 
 
 class CountingFile(io.BytesIO):
-    """A file that remembers the largest read."""
+    """A file that records the largest read."""
 
     largest_read = 0
 

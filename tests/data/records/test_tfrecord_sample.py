@@ -1,4 +1,4 @@
-"""ImageNet samples in the reference's fields: writing, reading, and what is refused."""
+"""ImageNet samples with the fields of the reference: writing, reading, and errors."""
 
 import numpy as np
 import pytest
@@ -107,7 +107,7 @@ def test_the_largest_label_fits_into_an_index() -> None:
     assert "is 131073" in error_message(example(label=int64_list(2**17 + 1)))
 
 
-def test_boxes_are_clipped_and_those_outside_dropped() -> None:
+def test_boxes_are_clipped_and_boxes_outside_are_dropped() -> None:
     record = example(
         xmin=float_list(-0.5, 1.2),
         ymin=float_list(0.25, 0),
@@ -124,10 +124,10 @@ def test_boxes_are_preserved_bit_exactly(corners: Boxes) -> None:
     high = np.maximum(corners[:, :2], corners[:, 2:])
     boxes = np.concatenate([low, high], axis=1)
     found = read_annotations(write_sample(Sample(b"x", 0, "n", "a", 1, 1, boxes=boxes)))[1]
-    wide = (low < high).all(axis=1)
+    has_area = (low < high).all(axis=1)
 
     assert found.dtype == np.float32
-    assert np.array_equal(found, boxes[wide])
+    assert np.array_equal(found, boxes[has_area])
 
 
 def test_control_characters_in_a_class_name_are_escaped() -> None:

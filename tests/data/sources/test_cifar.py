@@ -12,7 +12,9 @@ from convoy.data.sources.cifar import CIFAR10, CIFAR100, CifarFormat, open_cifar
 from convoy.data.sources.pixel_source import PixelSource
 from convoy.errors import ConfigError, DataError, ExitCode
 
-BOTH = pytest.mark.parametrize("layout", [CIFAR10, CIFAR100], ids=lambda layout: layout.name)
+both_formats = pytest.mark.parametrize(
+    "layout", [CIFAR10, CIFAR100], ids=lambda layout: layout.name
+)
 
 
 def error_message(layout: CifarFormat, folder: Path, split: Split = "validation") -> str:
@@ -23,11 +25,11 @@ def error_message(layout: CifarFormat, folder: Path, split: Split = "validation"
     return str(caught.value)
 
 
-@BOTH
+@both_formats
 def test_records_are_in_the_order_of_the_files(layout: CifarFormat, tmp_path: Path) -> None:
-    home = write_cifar(layout, tmp_path, count=1003)  # more than is read at once
+    folder = write_cifar(layout, tmp_path, count=1003)  # more than one read
     source: PixelSource = open_cifar(layout, tmp_path, "train")
-    raw = [np.fromfile(home / name, np.uint8) for name in layout.files["train"]]
+    raw = [np.fromfile(folder / name, np.uint8) for name in layout.files["train"]]
     rows = np.concatenate(raw).reshape(-1, layout.record_bytes)
     ids = np.arange(len(source))
 
@@ -39,10 +41,10 @@ def test_records_are_in_the_order_of_the_files(layout: CifarFormat, tmp_path: Pa
 
 
 def test_planes_become_pixels_row_by_row(tmp_path: Path) -> None:
-    home = write_cifar10(tmp_path)
+    folder = write_cifar10(tmp_path)
     row = records(CIFAR10, 1)
-    row[0, 1 + 1024 + 32 * 3 + 5] = 77  # green, line 3, column 5
-    (home / "test_batch.bin").write_bytes(row.tobytes())
+    row[0, 1 + 1024 + 32 * 3 + 5] = 77  # green, row 3, column 5
+    (folder / "test_batch.bin").write_bytes(row.tobytes())
 
     assert open_cifar(CIFAR10, tmp_path, "validation").pixels(np.array([0]))[0, 3, 5, 1] == 77
 
@@ -74,11 +76,11 @@ def test_modifying_a_batch_does_not_change_the_source(tmp_path: Path) -> None:
     assert np.array_equal(source.pixels(np.arange(4)), before)
 
 
-@BOTH
+@both_formats
 def test_the_folder_of_the_files_itself_is_accepted(layout: CifarFormat, tmp_path: Path) -> None:
-    home = write_cifar(layout, tmp_path)
+    folder = write_cifar(layout, tmp_path)
 
-    assert len(open_cifar(layout, home, "validation")) == 20
+    assert len(open_cifar(layout, folder, "validation")) == 20
     assert len(open_cifar(layout, tmp_path, "validation")) == 20
 
 
@@ -90,11 +92,11 @@ def test_the_folder_with_more_of_the_files_is_used(tmp_path: Path) -> None:
 
 
 def test_links_are_followed(tmp_path: Path) -> None:
-    home = write_cifar10(tmp_path / "elsewhere")
+    folder = write_cifar10(tmp_path / "elsewhere")
     (tmp_path / "here").mkdir()
-    (tmp_path / "here" / home.name).symlink_to(home)
-    (home / "test_batch.bin").rename(tmp_path / "moved")
-    (home / "test_batch.bin").symlink_to(tmp_path / "moved")
+    (tmp_path / "here" / folder.name).symlink_to(folder)
+    (folder / "test_batch.bin").rename(tmp_path / "moved")
+    (folder / "test_batch.bin").symlink_to(tmp_path / "moved")
 
     assert len(open_cifar(CIFAR10, tmp_path / "here", "validation")) == 20
 
@@ -108,16 +110,16 @@ def test_a_missing_folder_is_a_config_error_that_names_the_options(tmp_path: Pat
 
 
 def test_missing_files_are_listed_with_the_download_command(tmp_path: Path) -> None:
-    home = write_cifar10(tmp_path)
-    (home / "data_batch_2.bin").unlink()
-    (home / "data_batch_4.bin").unlink()
+    folder = write_cifar10(tmp_path)
+    (folder / "data_batch_2.bin").unlink()
+    (folder / "data_batch_4.bin").unlink()
     message = error_message(CIFAR10, tmp_path, "train")
 
     assert "missing data_batch_2.bin, data_batch_4.bin;" in message
     assert f"`convoy data fetch cifar10 --data-dir {tmp_path}`" in message
 
 
-@BOTH
+@both_formats
 def test_every_missing_file_of_an_empty_folder_is_listed(
     layout: CifarFormat, tmp_path: Path
 ) -> None:
@@ -128,10 +130,10 @@ def test_every_missing_file_of_an_empty_folder_is_listed(
 
 
 def test_files_of_the_other_data_set_are_reported(tmp_path: Path) -> None:
-    home = write_cifar100(tmp_path)
+    folder = write_cifar100(tmp_path)
 
     assert "found files of CIFAR-100" in error_message(CIFAR10, tmp_path)
-    assert "found files of CIFAR-100" in error_message(CIFAR10, home)
+    assert "found files of CIFAR-100" in error_message(CIFAR10, folder)
 
 
 def test_the_pickle_format_is_reported(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_the_pickle_format_is_reported(tmp_path: Path) -> None:
     assert "pickle format" in error_message(CIFAR10, tmp_path)
 
 
-@BOTH
+@both_formats
 @pytest.mark.parametrize("extra", [-1, 1, 2, 1000])
 def test_a_wrong_size_is_reported_with_file_and_record_size(
     layout: CifarFormat, extra: int, tmp_path: Path
@@ -154,7 +156,7 @@ def test_a_wrong_size_is_reported_with_file_and_record_size(
     assert "looks like" not in message
 
 
-@BOTH
+@both_formats
 def test_an_empty_file_is_reported(layout: CifarFormat, tmp_path: Path) -> None:
     path = write_cifar(layout, tmp_path) / layout.files["validation"][0]
     path.write_bytes(b"")
@@ -180,21 +182,21 @@ def test_an_invalid_label_is_reported_with_its_record(
 
 
 @pytest.mark.parametrize(
-    ("byte", "label", "words"),
+    ("byte", "label", "reason"),
     [(0, 20, "coarse label 20, valid are 0 … 19"), (1, 200, "label 200, valid are 0 … 99")],
 )
 def test_both_labels_of_cifar100_are_checked(
-    byte: int, label: int, words: str, tmp_path: Path
+    byte: int, label: int, reason: str, tmp_path: Path
 ) -> None:
     path = write_cifar100(tmp_path) / "test.bin"
     rows = records(CIFAR100, 20)
     rows[7, byte] = label
     path.write_bytes(rows.tobytes())
 
-    assert words in error_message(CIFAR100, tmp_path)
+    assert reason in error_message(CIFAR100, tmp_path)
 
 
-@BOTH
+@both_formats
 @pytest.mark.parametrize("count", [1, 20, 1003])
 def test_a_file_of_the_other_data_set_is_recognized(
     layout: CifarFormat, count: int, tmp_path: Path
@@ -208,7 +210,7 @@ def test_a_file_of_the_other_data_set_is_recognized(
     assert all(str(part) in message for part in (path, path.stat().st_size, layout.record_bytes))
 
 
-@BOTH
+@both_formats
 def test_a_file_of_the_other_data_set_is_recognized_by_its_labels(
     layout: CifarFormat, tmp_path: Path
 ) -> None:
@@ -242,51 +244,51 @@ def test_a_valid_file_whose_size_fits_both_formats_is_read(tmp_path: Path) -> No
 
 
 def test_two_files_with_the_same_images_are_refused(tmp_path: Path) -> None:
-    home = write_cifar10(tmp_path)
-    (home / "data_batch_4.bin").write_bytes((home / "data_batch_2.bin").read_bytes())
+    folder = write_cifar10(tmp_path)
+    (folder / "data_batch_4.bin").write_bytes((folder / "data_batch_2.bin").read_bytes())
     message = error_message(CIFAR10, tmp_path, "train")
 
     assert "data_batch_2.bin and data_batch_4.bin contain the same images" in message
 
 
 def test_files_with_the_same_first_image_are_not_duplicates(tmp_path: Path) -> None:
-    home = write_cifar10(tmp_path)
-    item, other = records(CIFAR10, 20, seed=0), records(CIFAR10, 20, seed=1)
-    other[:5] = item[:5]
-    (home / "data_batch_1.bin").write_bytes(item.tobytes())
-    (home / "data_batch_2.bin").write_bytes(other.tobytes())
+    folder = write_cifar10(tmp_path)
+    first, second = records(CIFAR10, 20, seed=0), records(CIFAR10, 20, seed=1)
+    second[:5] = first[:5]
+    (folder / "data_batch_1.bin").write_bytes(first.tobytes())
+    (folder / "data_batch_2.bin").write_bytes(second.tobytes())
 
     assert len(open_cifar(CIFAR10, tmp_path, "train")) == 100
 
 
 def test_a_pipe_instead_of_a_file_is_refused_without_blocking(tmp_path: Path) -> None:
-    home = write_cifar10(tmp_path)
-    (home / "test_batch.bin").unlink()
-    os.mkfifo(home / "test_batch.bin")
+    folder = write_cifar10(tmp_path)
+    (folder / "test_batch.bin").unlink()
+    os.mkfifo(folder / "test_batch.bin")
 
     assert "test_batch.bin: not a regular file" in error_message(CIFAR10, tmp_path)
 
 
 def test_a_device_instead_of_a_file_is_refused(tmp_path: Path) -> None:
-    home = write_cifar10(tmp_path)
-    (home / "test_batch.bin").unlink()
-    (home / "test_batch.bin").symlink_to("/dev/zero")
+    folder = write_cifar10(tmp_path)
+    (folder / "test_batch.bin").unlink()
+    (folder / "test_batch.bin").symlink_to("/dev/zero")
 
     assert "test_batch.bin: not a regular file" in error_message(CIFAR10, tmp_path)
 
 
 def test_a_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
-    home = write_cifar10(tmp_path)
-    (home / "test_batch.bin").unlink()
-    (home / "test_batch.bin").mkdir()
+    folder = write_cifar10(tmp_path)
+    (folder / "test_batch.bin").unlink()
+    (folder / "test_batch.bin").mkdir()
 
     assert "test_batch.bin: not a regular file" in error_message(CIFAR10, tmp_path)
 
 
-def test_a_loop_of_links_is_reported(tmp_path: Path) -> None:
-    home = write_cifar10(tmp_path)
-    (home / "test_batch.bin").unlink()
-    (home / "test_batch.bin").symlink_to("test_batch.bin")
+def test_a_symlink_loop_is_reported(tmp_path: Path) -> None:
+    folder = write_cifar10(tmp_path)
+    (folder / "test_batch.bin").unlink()
+    (folder / "test_batch.bin").symlink_to("test_batch.bin")
 
     assert "test_batch.bin: Too many levels" in error_message(CIFAR10, tmp_path)
 
@@ -310,8 +312,8 @@ def test_class_names_are_built_in(tmp_path: Path) -> None:
 
 
 def test_class_names_in_the_data_set_take_precedence(tmp_path: Path) -> None:
-    home = write_cifar10(tmp_path)
-    (home / "batches.meta.txt").write_text("\n".join("abcdefghij") + "\n\n")
+    folder = write_cifar10(tmp_path)
+    (folder / "batches.meta.txt").write_text("\n".join("abcdefghij") + "\n\n")
 
     assert open_cifar(CIFAR10, tmp_path, "train").class_names == tuple("abcdefghij")
 
@@ -325,8 +327,8 @@ def test_class_names_in_the_data_set_take_precedence(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_class_names_are_refused(text: str, message: str, tmp_path: Path) -> None:
-    home = write_cifar10(tmp_path)
-    (home / "batches.meta.txt").write_text(text)
+    folder = write_cifar10(tmp_path)
+    (folder / "batches.meta.txt").write_text(text)
 
     assert message in error_message(CIFAR10, tmp_path)
 

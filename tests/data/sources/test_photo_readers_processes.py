@@ -1,4 +1,4 @@
-"""Photos read in other processes: equal pixels, and a crash costs one record."""
+"""Photos read in other processes: equal pixels, and a crash loses only one record."""
 
 import sys
 from pathlib import Path
@@ -22,23 +22,23 @@ from convoy.data.sources.photos import PhotoSource, PhotoView
 from convoy.errors import DataError, WorkerLostError
 
 SIZE = 32
-# Longer than what one process prepares at a time, so that a batch takes two requests.
-EVERY = np.arange(70)
-WINDOWS = PhotoOptions(SIZE, 5, "pytorch")
+# More than a process reads at a time, so that a batch takes two requests.
+ALL_IDS = np.arange(70)
+RANDOM_CROP = PhotoOptions(SIZE, 5, "pytorch")
 
-# A loader whose decoder crashes, as a library in C would, on photos of one size in bytes.
-FRAGILE = """
+# A reader process that crashes on photos of this size in bytes, as a C library would.
+CRASHING_READER = """
 import os, signal, sys
 from convoy.data.sources import photo_readers
 
 size = int(sys.argv.pop(1))
 
-def fragile(encoded, *rest, whole=photo_readers.load_training_photo):
+def crash_or_load(encoded, *rest, load=photo_readers.load_training_photo):
     if len(encoded) == size:
         os.kill(os.getpid(), signal.SIGSEGV)
-    return whole(encoded, *rest)
+    return load(encoded, *rest)
 
-photo_readers.load_training_photo = fragile
+photo_readers.load_training_photo = crash_or_load
 photo_readers.main()
 """
 
@@ -48,29 +48,31 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_folder(tmp_path_factory.mktemp("photos"), train=70)
 
 
-def photos_of(root: Path) -> PhotoSource:
+def open_photos(root: Path) -> PhotoSource:
     return PhotoSource(open_folder(root, "train"), "train")
 
 
-def here(root: Path, options: PhotoOptions = WINDOWS, ledger: Ledger | None = None) -> PhotoView:
-    photos = photos_of(root)
+def local_view(
+    root: Path, options: PhotoOptions = RANDOM_CROP, ledger: Ledger | None = None
+) -> PhotoView:
+    photos = open_photos(root)
     return PhotoView(photos, SIZE, make_reader(photos.records, options), ledger)
 
 
-def elsewhere(
+def remote_view(
     root: Path,
-    options: PhotoOptions = WINDOWS,
+    options: PhotoOptions = RANDOM_CROP,
     ledger: Ledger | None = None,
     command: tuple[str, ...] = WORKER_COMMAND,
 ) -> PhotoView:
-    photos, job = photos_of(root), ReaderJob(str(root), "train", options)
+    photos, job = open_photos(root), ReaderJob(str(root), "train", options)
     return PhotoView(photos, SIZE, ProcessReader(photos.records, job, 1, command), ledger)
 
 
-def seen(view: View, ids: Ids = EVERY) -> tuple[Pixels, tuple[int, ...]]:
+def view_pixels(view: View, ids: Ids = ALL_IDS) -> tuple[Pixels, tuple[int, ...]]:
     out = np.zeros((len(ids), SIZE, SIZE, 3), np.uint8)
-    unread = view(ids, 1, out)
-    return out, unread
+    unreadable = view(ids, 1, out)
+    return out, unreadable
 
 
 def children() -> list[psutil.Process]:
@@ -81,24 +83,24 @@ def children() -> list[psutil.Process]:
     ]
 
 
-@pytest.mark.parametrize("options", [WINDOWS, PhotoOptions(SIZE)])
-def test_photos_are_the_same_from_another_process(root: Path, options: PhotoOptions) -> None:
-    output, unread = seen(elsewhere(root, options))
+@pytest.mark.parametrize("options", [RANDOM_CROP, PhotoOptions(SIZE)])
+def test_another_process_reads_the_same_pixels(root: Path, options: PhotoOptions) -> None:
+    output, unreadable = view_pixels(remote_view(root, options))
 
-    assert unread == ()
-    assert np.array_equal(output, seen(here(root, options))[0])
+    assert unreadable == ()
+    assert np.array_equal(output, view_pixels(local_view(root, options))[0])
 
 
 def test_processes_end_with_their_view(root: Path) -> None:
-    view = elsewhere(root)
-    seen(view)
+    view = remote_view(root)
+    view_pixels(view)
     before = len(children())
     del view
 
     assert (before, len(children())) == (1, 0)
 
 
-@pytest.mark.parametrize("options", [WINDOWS, PhotoOptions(SIZE)])
+@pytest.mark.parametrize("options", [RANDOM_CROP, PhotoOptions(SIZE)])
 def test_a_bad_photo_has_the_same_effect_as_in_process(
     tmp_path: Path, options: PhotoOptions
 ) -> None:
@@ -106,34 +108,36 @@ def test_a_bad_photo_has_the_same_effect_as_in_process(
     path = photo_paths(root, "train")[5]
     damage(path)
     ids = np.arange(12)
-    with pytest.raises(BadRecordError) as ended:
-        seen(elsewhere(root, options), ids)
+    with pytest.raises(BadRecordError) as caught:
+        view_pixels(remote_view(root, options), ids)
     ledger = Ledger(10)
-    output = seen(elsewhere(root, options, ledger), ids)
-    local = seen(here(root, options, Ledger(10)), ids)
+    output = view_pixels(remote_view(root, options, ledger), ids)
+    expected = view_pixels(local_view(root, options, Ledger(10)), ids)
 
-    assert str(ended.value).startswith(f"{path}: damaged JPEG:")
-    assert output[1] == local[1] == (5,)
-    assert np.array_equal(output[0], local[0])
+    assert str(caught.value).startswith(f"{path}: damaged JPEG:")
+    assert output[1] == expected[1] == (5,)
+    assert np.array_equal(output[0], expected[0])
     assert [record.file for record in ledger.records] == [str(path)]
 
 
-def fragile(path: Path, script: Path) -> tuple[str, ...]:
-    script.write_text(FRAGILE)
+def crashing_command(path: Path, script: Path) -> tuple[str, ...]:
+    script.write_text(CRASHING_READER)
     return sys.executable, str(script), str(path.stat().st_size)
 
 
-def test_a_crash_of_the_decoder_costs_only_one_record(root: Path, tmp_path: Path) -> None:
+def test_a_crash_of_the_decoder_loses_only_one_record(root: Path, tmp_path: Path) -> None:
     culprit = photo_paths(root, "train")[20]
-    command = fragile(culprit, tmp_path / "fragile.py")
-    same = [path for path in photo_paths(root, "train") if path.stat().st_size == int(command[2])]
+    command = crashing_command(culprit, tmp_path / "crashing_reader.py")
+    equally_large = [
+        path for path in photo_paths(root, "train") if path.stat().st_size == int(command[2])
+    ]
     ledger = Ledger(10)
-    full = seen(here(root))[0]
-    output, unread = seen(elsewhere(root, ledger=ledger, command=command))
+    full = view_pixels(local_view(root))[0]
+    output, unreadable = view_pixels(remote_view(root, ledger=ledger, command=command))
     (bad,) = ledger.records
 
-    assert same == [culprit]
-    assert unread == (20,)
+    assert equally_large == [culprit]
+    assert unreadable == (20,)
     assert (bad.file, bad.reason) == (
         str(culprit),
         "decoding it crashed the reader process (SIGSEGV)",
@@ -141,24 +145,24 @@ def test_a_crash_of_the_decoder_costs_only_one_record(root: Path, tmp_path: Path
     assert np.array_equal(np.delete(output, 20, 0), np.delete(full, 20, 0))
 
 
-def test_a_crash_ends_a_run_without_tolerance(root: Path, tmp_path: Path) -> None:
+def test_a_crash_is_an_error_if_bad_records_are_not_allowed(root: Path, tmp_path: Path) -> None:
     culprit = photo_paths(root, "train")[3]
-    command = fragile(culprit, tmp_path / "fragile.py")
+    command = crashing_command(culprit, tmp_path / "crashing_reader.py")
     with pytest.raises(BadRecordError, match="crashed the reader process"):
-        seen(elsewhere(root, command=command), EVERY[:8])
+        view_pixels(remote_view(root, command=command), ALL_IDS[:8])
 
 
 def test_a_process_that_cannot_start_is_not_a_bad_record(root: Path) -> None:
     command = (sys.executable, "-c", "raise SystemExit(3)")
     with pytest.raises(WorkerLostError, match="failed to start: exit code 3"):
-        seen(elsewhere(root, ledger=Ledger(10), command=command))
+        view_pixels(remote_view(root, ledger=Ledger(10), command=command))
 
 
 def test_a_missing_folder_ends_the_run_with_its_name(root: Path, tmp_path: Path) -> None:
-    photos, job = photos_of(root), ReaderJob(str(tmp_path), "train", WINDOWS)
+    photos, job = open_photos(root), ReaderJob(str(tmp_path), "train", RANDOM_CROP)
     view = PhotoView(photos, SIZE, ProcessReader(photos.records, job, 1), Ledger(10))
     with pytest.raises(DataError, match=tmp_path.name):
-        seen(view)
+        view_pixels(view)
 
 
 def test_processes_use_the_same_python() -> None:

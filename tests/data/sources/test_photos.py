@@ -1,4 +1,4 @@
-"""Photos for training and validation; bad ones end the run or are replaced."""
+"""Photos for training and validation; a bad photo is an error or is replaced."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ from convoy.data.sources.photos import PhotoSource, PhotoView
 from convoy.errors import DataError
 
 SIZE = 32
-EVERY = np.arange(12)
+ALL_IDS = np.arange(12)
 
 
 def training_view(
@@ -44,16 +44,16 @@ def open_photos(root: Path, split: str = "train") -> PhotoSource:
     return PhotoSource(open_folder(root, split), split)
 
 
-def seen(view: View, ids: Ids = EVERY, epoch: int = 0) -> Pixels:
+def view_pixels(view: View, ids: Ids = ALL_IDS, epoch: int = 0) -> Pixels:
     out = np.zeros((len(ids), view.size, view.size, 3), np.uint8)
     assert view(ids, epoch, out) == ()
     return out
 
 
-def seen_with_gaps(view: View, ids: Ids = EVERY) -> tuple[Pixels, tuple[int, ...]]:
+def view_and_skip(view: View, ids: Ids = ALL_IDS) -> tuple[Pixels, tuple[int, ...]]:
     out = np.zeros((len(ids), view.size, view.size, 3), np.uint8)
-    unread = view(ids, 0, out)
-    return out, unread
+    unreadable = view(ids, 0, out)
+    return out, unreadable
 
 
 @pytest.fixture
@@ -63,55 +63,55 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("rule", ["pytorch", "tensorflow"])
 def test_each_training_photo_is_a_random_window(root: Path, rule: str) -> None:
-    output = seen(training_view(open_photos(root), seed=3, rule=rule), epoch=2)
+    output = view_pixels(training_view(open_photos(root), seed=3, rule=rule), epoch=2)
     for number, path in enumerate(photo_paths(root, "train")):
         encoded = path.read_bytes()
         header = read_header(encoded)
         sizes, ids = np.array([[header.height, header.width]]), np.array([number])
         windows, mirrored = training_windows(sizes, ids, 3, 2, rule)
-        alone = np.empty((SIZE, SIZE, 3), np.uint8)
+        expected = np.empty((SIZE, SIZE, 3), np.uint8)
         window = Window(*windows[0].tolist())
-        load_training_photo(encoded, header, window, bool(mirrored[0]), alone)
+        load_training_photo(encoded, header, window, bool(mirrored[0]), expected)
 
-        assert np.array_equal(output[number], alone)
+        assert np.array_equal(output[number], expected)
 
 
 def test_validation_uses_the_center_in_every_epoch(root: Path) -> None:
     view = validation_view(open_photos(root, "validation"))
-    output = seen(view, np.arange(5))
-    alone = np.empty((SIZE, SIZE, 3), np.uint8)
+    output = view_pixels(view, np.arange(5))
+    expected = np.empty((SIZE, SIZE, 3), np.uint8)
     for number, path in enumerate(photo_paths(root, "validation")):
-        load_validation_photo(path.read_bytes(), SIZE, alone)
+        load_validation_photo(path.read_bytes(), SIZE, expected)
 
-        assert np.array_equal(output[number], alone)
-    assert np.array_equal(output, seen(view, np.arange(5), epoch=7))
+        assert np.array_equal(output[number], expected)
+    assert np.array_equal(output, view_pixels(view, np.arange(5), epoch=7))
 
 
 def test_neither_the_batch_nor_its_order_changes_a_photo(root: Path) -> None:
     view = training_view(open_photos(root), seed=1)
-    full = seen(view)
-    turned = seen(view, EVERY[::-1].copy())
-    alone = np.concatenate([seen(view, EVERY[place : place + 1]) for place in range(12)])
+    full = view_pixels(view)
+    reversed_batch = view_pixels(view, ALL_IDS[::-1].copy())
+    single = np.concatenate([view_pixels(view, ALL_IDS[index : index + 1]) for index in range(12)])
 
-    assert np.array_equal(full, turned[::-1])
-    assert np.array_equal(full, alone)
+    assert np.array_equal(full, reversed_batch[::-1])
+    assert np.array_equal(full, single)
 
 
 def test_epochs_and_seeds_have_different_windows(root: Path) -> None:
     photos = open_photos(root)
-    first = seen(training_view(photos, seed=1))
+    first = view_pixels(training_view(photos, seed=1))
 
-    assert not np.array_equal(first, seen(training_view(photos, seed=1), epoch=1))
-    assert not np.array_equal(first, seen(training_view(photos, seed=2)))
+    assert not np.array_equal(first, view_pixels(training_view(photos, seed=1), epoch=1))
+    assert not np.array_equal(first, view_pixels(training_view(photos, seed=2)))
 
 
 def test_boxes_change_the_windows_that_miss_them(tmp_path: Path) -> None:
     photos = open_photos(write_folder(tmp_path, train=60, boxes=True))
-    with_boxes = seen(training_view(photos, seed=1, use_boxes=True), np.arange(60))
-    without = seen(training_view(photos, seed=1), np.arange(60))
-    same = [np.array_equal(item, other) for item, other in zip(with_boxes, without, strict=True)]
+    with_boxes = view_pixels(training_view(photos, seed=1, use_boxes=True), np.arange(60))
+    without = view_pixels(training_view(photos, seed=1), np.arange(60))
+    equal = [np.array_equal(a, b) for a, b in zip(with_boxes, without, strict=True)]
 
-    assert 0 < sum(same) < 60
+    assert 0 < sum(equal) < 60
 
 
 @pytest.mark.parametrize("make", [validation_view, training_view])
@@ -120,67 +120,69 @@ def test_a_damaged_photo_is_an_error_that_names_it(
 ) -> None:
     path = photo_paths(root, "train")[5]
     damage(path)
-    with pytest.raises(BadRecordError) as ended:
-        seen(make(open_photos(root)))
+    with pytest.raises(BadRecordError) as caught:
+        view_pixels(make(open_photos(root)))
 
-    assert str(ended.value).startswith(f"{path}: damaged JPEG:")
+    assert str(caught.value).startswith(f"{path}: damaged JPEG:")
 
 
 @pytest.mark.parametrize("make", [validation_view, training_view])
 def test_a_bad_photo_is_replaced_by_the_next_of_its_class(
     root: Path, make: Callable[..., PhotoView]
 ) -> None:
-    """Twelve photos of three classes in folders: 0-3, 4-7, 8-11."""
-    before = seen(make(open_photos(root)))
+    """The photos of the three classes are 0-3, 4-7 and 8-11."""
+    before = view_pixels(make(open_photos(root)))
     damage(photo_paths(root, "train")[5])
     ledger = Ledger(10)
     photos = open_photos(root)
-    after, unread = seen_with_gaps(make(photos, ledger=ledger))
+    after, unreadable = view_and_skip(make(photos, ledger=ledger))
     options = PhotoOptions(SIZE, 1, "pytorch" if make is training_view else None)
-    stand_in = np.empty((SIZE, SIZE, 3), np.uint8)
-    make_reader(photos.records, options).read_one(6, 5, 0, stand_in)  # cropped like photo 5
+    replacement = np.empty((SIZE, SIZE, 3), np.uint8)
+    make_reader(photos.records, options).read_one(6, 5, 0, replacement)  # cropped like photo 5
 
-    assert unread == (5,)
-    assert [place for place in range(12) if not np.array_equal(before[place], after[place])] == [5]
-    assert np.array_equal(after[5], stand_in)
+    assert unreadable == (5,)
+    assert [index for index in range(12) if not np.array_equal(before[index], after[index])] == [5]
+    assert np.array_equal(after[5], replacement)
     assert [record.file for record in ledger.records] == [str(photo_paths(root, "train")[5])]
 
 
 def test_the_replacement_does_not_depend_on_the_batch(root: Path) -> None:
-    for place in (5, 6, 11):
-        damage(photo_paths(root, "train")[place])
+    for index in (5, 6, 11):
+        damage(photo_paths(root, "train")[index])
     view = training_view(open_photos(root), seed=1, ledger=Ledger(10))
-    full, unread = seen_with_gaps(view)
-    alone = [seen_with_gaps(view, EVERY[place : place + 1])[0][0] for place in range(12)]
+    full, unreadable = view_and_skip(view)
+    single = [view_and_skip(view, ALL_IDS[index : index + 1])[0][0] for index in range(12)]
 
-    assert unread == (5, 6, 11)
-    assert np.array_equal(full, np.stack(alone))
+    assert unreadable == (5, 6, 11)
+    assert np.array_equal(full, np.stack(single))
 
 
 def test_a_class_with_only_bad_photos_is_an_error(root: Path) -> None:
     for path in photo_paths(root, "train")[4:8]:
         damage(path)
     with pytest.raises(DataError, match="all other records of its class class1"):
-        seen_with_gaps(validation_view(open_photos(root), ledger=Ledger(10)))
+        view_and_skip(validation_view(open_photos(root), ledger=Ledger(10)))
 
 
 def test_too_many_bad_photos_are_an_error_that_lists_them(root: Path) -> None:
     paths = photo_paths(root, "train")
-    for place in (1, 5, 9):
-        damage(paths[place])
-    with pytest.raises(DataError) as ended:
-        seen_with_gaps(training_view(open_photos(root), seed=1, ledger=Ledger(2)))
-    first, *listed = str(ended.value).splitlines()
+    for index in (1, 5, 9):
+        damage(paths[index])
+    with pytest.raises(DataError) as caught:
+        view_and_skip(training_view(open_photos(root), seed=1, ledger=Ledger(2)))
+    first, *listed = str(caught.value).splitlines()
 
     assert first == "3 bad records, --max-bad-records allows 2:"
-    assert [line.split(": ")[0].strip() for line in listed] == [str(paths[p]) for p in (1, 5, 9)]
+    assert [line.split(": ")[0].strip() for line in listed] == [
+        str(paths[index]) for index in (1, 5, 9)
+    ]
 
 
 def test_labels_do_not_read_photos(root: Path) -> None:
     for path in photo_paths(root, "train"):
         path.write_bytes(b"")
 
-    assert open_photos(root).labels(EVERY).tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert open_photos(root).labels(ALL_IDS).tolist() == [0] * 4 + [1] * 4 + [2] * 4
 
 
 def test_stored_center_crops_are_not_cropped_again(tmp_path: Path) -> None:
@@ -192,10 +194,10 @@ def test_stored_center_crops_are_not_cropped_again(tmp_path: Path) -> None:
         pixels = simplejpeg.decode_jpeg(path.read_bytes())
         ids = np.array([number])
         if pixels.shape == (33, 33, 3):
-            assert np.array_equal(seen(stored, ids)[0], pixels)
-            assert not np.array_equal(seen(other, ids)[0], pixels)
+            assert np.array_equal(view_pixels(stored, ids)[0], pixels)
+            assert not np.array_equal(view_pixels(other, ids)[0], pixels)
         else:
-            assert seen(stored, ids).shape == (1, 33, 33, 3)
+            assert view_pixels(stored, ids).shape == (1, 33, 33, 3)
 
 
 def steps_of(view: View) -> list[str]:
@@ -206,9 +208,9 @@ def steps_of(view: View) -> list[str]:
 
 def test_each_finished_step_is_reported(root: Path) -> None:
     photos = open_photos(root)
-    opening, writing = ["read", "decode"] * 4, ["decode", "crop"] * 4
+    read_steps, crop_steps = ["read", "decode"] * 4, ["decode", "crop"] * 4
 
-    assert steps_of(training_view(photos)) == [*opening, "crop", *writing]
+    assert steps_of(training_view(photos)) == [*read_steps, "crop", *crop_steps]
     assert steps_of(validation_view(photos)) == ["read", "decode"] * 4
 
 

@@ -1,4 +1,4 @@
-"""Generated data: reproducible, cheap, in range."""
+"""Generated data: reproducible, in range, and small in memory."""
 
 import numpy as np
 
@@ -7,11 +7,11 @@ from convoy.data.sources.pixel_source import GeneratedSource, PixelSource
 
 def test_the_same_seed_makes_the_same_images() -> None:
     ids = np.array([5, 0, 63, 5])
-    item, same = GeneratedSource(100, 32, 10, seed=1), GeneratedSource(100, 32, 10, seed=1)
-    other = GeneratedSource(100, 32, 10, seed=2)
+    first, same = GeneratedSource(100, 32, 10, seed=1), GeneratedSource(100, 32, 10, seed=1)
+    different = GeneratedSource(100, 32, 10, seed=2)
 
-    assert np.array_equal(item.pixels(ids), same.pixels(ids))
-    assert not np.array_equal(item.pixels(ids), other.pixels(ids))
+    assert np.array_equal(first.pixels(ids), same.pixels(ids))
+    assert not np.array_equal(first.pixels(ids), different.pixels(ids))
 
 
 def test_images_and_labels_have_the_source_interface() -> None:
@@ -23,7 +23,7 @@ def test_images_and_labels_have_the_source_interface() -> None:
     assert (len(source), source.image_size, len(source.class_names)) == (7, 20, 3)
 
 
-def test_values_fill_0_to_254_and_their_moments_are_the_normalization() -> None:
+def test_values_are_0_to_254_and_match_the_normalization() -> None:
     source = GeneratedSource(64, 64, 10, seed=0)
     pixels = source.pixels(np.arange(64))
     scaled = pixels.reshape(-1, 3) / 255.0
@@ -39,7 +39,7 @@ def test_labels_cycle_through_the_classes() -> None:
     assert source.labels(np.array([0, 999, 1000, 1_234_567])).tolist() == [0, 999, 0, 567]
 
 
-def test_images_of_a_pool_differ_and_repeat() -> None:
+def test_images_of_the_pool_are_different_and_repeat() -> None:
     source = GeneratedSource(samples=10_000, image_size=8, classes=10, seed=0)
     pixels = source.pixels(np.arange(128))
 

@@ -1,4 +1,4 @@
-"""The built-in data set: pure, balanced, the same at every size, too hard for a linear model."""
+"""The built-in data set: reproducible, balanced, scalable, and too hard for a linear model."""
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +20,8 @@ from convoy.data.sources.shapes import (
 )
 from convoy.errors import ConfigError
 
-# Of the first ten images, 32 × 32, seed 0. Whoever changes it changes the data of every past run.
-# It holds wherever numpy rounds + − × ÷ √ as IEEE 754 says, that is on every usual machine.
+# SHA-256 of the first ten images, 32 × 32, seed 0. A different value means that the data of past
+# runs has changed. It holds wherever NumPy follows IEEE 754 in + − × ÷ √.
 FIRST_TEN = "c6c43cb68b81edd9242ab8a782df2ed21af277c41603a35c1d2738b34a0bd147"
 
 
@@ -53,7 +53,7 @@ def test_any_size_works(size: int) -> None:
     assert all(image.std() > 10 for image in pixels)
 
 
-def test_neither_order_nor_chunks_nor_repetition_change_a_byte() -> None:
+def test_order_chunks_and_repetition_do_not_change_pixels() -> None:
     source = ShapesSource(200, 32, 3)
     ids = np.random.default_rng(0).permutation(200)
     full = source.pixels(np.arange(200))
@@ -63,13 +63,13 @@ def test_neither_order_nor_chunks_nor_repetition_change_a_byte() -> None:
     assert np.array_equal(source.pixels(np.array([7, 7, 3])), full[[7, 7, 3]])
 
 
-def test_four_threads_get_the_bytes_of_one() -> None:
+def test_four_threads_get_the_same_pixels_as_one() -> None:
     source = ShapesSource(400, 32, 0)
     parts = np.split(np.arange(400), 16)
     with ThreadPoolExecutor(4) as threads:
-        together = list(threads.map(source.pixels, parts))
+        concurrent = list(threads.map(source.pixels, parts))
 
-    assert np.array_equal(np.concatenate(together), source.pixels(np.arange(400)))
+    assert np.array_equal(np.concatenate(concurrent), source.pixels(np.arange(400)))
 
 
 def test_seeds_and_splits_differ_in_every_image() -> None:
@@ -92,9 +92,9 @@ def test_a_larger_source_starts_like_a_smaller_one() -> None:
 
 
 def test_no_ids_give_no_images() -> None:
-    none = np.arange(0)
+    no_ids = np.arange(0)
 
-    assert ShapesSource(10, 32, 0).pixels(none).shape == (0, 32, 32, 3)
+    assert ShapesSource(10, 32, 0).pixels(no_ids).shape == (0, 32, 32, 3)
 
 
 def test_a_larger_image_shows_the_same_scene() -> None:
@@ -102,7 +102,7 @@ def test_a_larger_image_shows_the_same_scene() -> None:
     small = ShapesSource(40, 32, 0).pixels(ids).astype(np.float64)
     large = ShapesSource(40, 128, 0).pixels(ids).reshape(40, 32, 4, 32, 4, 3).mean((2, 4))
 
-    assert np.abs(small - large).mean() < 6  # of 255: the noise of single pixels, and no more
+    assert np.abs(small - large).mean() < 6  # of 255; the difference is only pixel noise
 
 
 def test_the_first_images_never_change() -> None:
@@ -111,7 +111,7 @@ def test_the_first_images_never_change() -> None:
     assert hashlib.sha256(pixels.tobytes()).hexdigest() == FIRST_TEN
 
 
-def test_the_moments_are_the_normalization() -> None:
+def test_mean_and_deviation_match_the_normalization() -> None:
     source = ShapesSource(2000, 32, 0)
     scaled = source.pixels(np.arange(2000)).reshape(-1, 3) / 255.0
 
@@ -119,7 +119,7 @@ def test_the_moments_are_the_normalization() -> None:
     assert np.allclose(scaled.std(0), source.normalization.std, atol=0.02)
 
 
-def test_most_of_every_shape_is_in_the_picture_and_not_hidden() -> None:
+def test_most_of_every_shape_is_inside_the_image_and_not_hidden() -> None:
     ids = np.arange(1000)
     rng = SceneRng((0, "shapes", "train"), ids)
     grid = place_shape(rng, pixel_grid(32))
@@ -136,22 +136,22 @@ def test_most_of_every_shape_is_in_the_picture_and_not_hidden() -> None:
 def test_an_outline_fills_the_unit_circle_and_stays_inside(name: str) -> None:
     y, x = np.mgrid[-1.5:1.5:301j, -1.5:1.5:301j].astype(np.float32)
     inside = OUTLINES[name](x, y) < 0
-    reach = distance_to_origin(x, y)[inside].max()
+    radius = distance_to_origin(x, y)[inside].max()
 
-    assert 0.85 < reach < 1.1
+    assert 0.85 < radius < 1.1
 
 
 @pytest.mark.parametrize("name", OUTLINES)
-def test_an_outline_has_one_slope_at_its_edge(name: str) -> None:
+def test_an_outline_has_slope_one_at_its_edge(name: str) -> None:
     y, x = np.mgrid[-1.2:1.2:601j, -1.2:1.2:601j].astype(np.float32)
     distance = OUTLINES[name](x, y)
     step = y[1, 0] - y[0, 0]
     slope = np.hypot(*np.gradient(distance, step))[np.abs(distance) < step]
 
-    assert abs(np.median(slope) - 1) < 0.01  # else its border would be sharper or softer
+    assert abs(np.median(slope) - 1) < 0.01  # so that all borders are equally sharp
 
 
-def test_a_linear_model_fails() -> None:
+def test_a_linear_model_is_not_accurate() -> None:
     (images, labels), (unseen, expected) = (features("train", 3000), features("validation", 1000))
     kernel, targets = images @ images.T, np.eye(10, dtype=np.float32)[labels]
     scores = []
