@@ -9,7 +9,7 @@ from support.readme_commands import ROWS, Row
 from support.readme_plans import PLANS, Figures
 from support.run_convoy import convoy
 
-PLANNED = [(row, plan) for row, plan in zip(ROWS, PLANS, strict=True) if plan is not None]
+ROWS_WITH_PLANS = [(row, plan) for row, plan in zip(ROWS, PLANS, strict=True) if plan is not None]
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def _empty_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
 
 
-def figures(plan: Meaning) -> Figures:
+def plan_figures(plan: Meaning) -> Figures:
     return Figures(
         plan["model"],
         plan["data"],
@@ -30,16 +30,16 @@ def figures(plan: Meaning) -> Figures:
     )
 
 
-def test_every_command_is_listed() -> None:
-    assert (len(ROWS), len(PLANNED)) == (54, 43)
+def test_the_number_of_commands_is_as_expected() -> None:
+    assert (len(ROWS), len(ROWS_WITH_PLANS)) == (54, 43)
 
 
-@pytest.mark.parametrize(("row", "expected"), PLANNED)
-def test_a_command_has_the_plan_of_its_application(row: Row, expected: Figures) -> None:
+@pytest.mark.parametrize(("row", "expected"), ROWS_WITH_PLANS)
+def test_a_command_has_the_same_plan_as_in_its_application(row: Row, expected: Figures) -> None:
     description = dry(row.line)
     verb = "validate" if "valid" in description["program"] else "train"
 
-    assert figures(description["plan"]) == expected
+    assert plan_figures(description["plan"]) == expected
     assert description["dialect"] == row.dialect
     assert description["program"] == Path(row.start.split()[1]).name
     assert shlex.split(description["command"])[:2] == ["convoy", verb]
@@ -78,7 +78,7 @@ def test_an_unknown_benchmark_is_reported_by_name() -> None:
     assert message.endswith(", …") and message.count("G16_") == 1
 
 
-def test_help_of_the_dialect_exits_with_0() -> None:
+def test_help_of_the_dialect_is_printed() -> None:
     result = convoy("run", "--", *shlex.split(the_row("--help").line))
 
     assert (result.code, result.err) == (0, "")
@@ -88,10 +88,16 @@ def test_help_of_the_dialect_exits_with_0() -> None:
 
 def test_a_cluster_is_counted_in_processes_and_hosts() -> None:
     topology = dry(the_row("mpirun", "TF_CONFIG").line)["plan"]["topology"]
-    large = dry(the_row("--num-replicas=16 --num-instances=16").line)["plan"]["topology"]
+    large_topology = dry(the_row("--num-replicas=16 --num-instances=16").line)["plan"]["topology"]
 
     assert topology == {"hosts": 2, "instances": 2, "replicas": 2, "stages": 1, "processes": 2}
-    assert large == {"hosts": 4, "instances": 16, "replicas": 16, "stages": 4, "processes": 64}
+    assert large_topology == {
+        "hosts": 4,
+        "instances": 16,
+        "replicas": 16,
+        "stages": 4,
+        "processes": 64,
+    }
 
 
 def assert_every_option_is_reported(row: Row, description: Meaning) -> None:
