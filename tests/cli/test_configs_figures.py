@@ -107,14 +107,12 @@ def test_four_configurations_are_refused_as_in_their_application(
     config_rows_json: dict[str, Any],
 ) -> None:
     for name, (stages, multiple, actual) in REFUSED_CONFIGS.items():
-        text = (
-            f"Grouped with {stages} stages needs --gradient-accumulation to be a multiple of "
-            f"{multiple} and at least {multiple}, got {actual}"
-        )
+        problem = config_rows_json[name]["problem"]
         result = convoy("plan", "--config", name)
 
-        assert config_rows_json[name]["problem"] == text
-        assert (result.code, result.err) == (2, f"convoy: {text}\n")
+        assert f"{stages} stages needs --gradient-accumulation" in problem
+        assert f"multiple of {multiple}" in problem and problem.endswith(f"got {actual}")
+        assert (result.code, result.err) == (2, f"convoy: {problem}\n")
 
 
 def test_no_other_configuration_has_a_problem(config_rows_json: dict[str, Any]) -> None:

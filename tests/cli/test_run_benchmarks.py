@@ -97,7 +97,7 @@ def test_inference_uses_the_batch_size_of_its_variant() -> None:
 def count_variants(args: str) -> int:
     """The number of selected variants, from the error message of a run."""
     result = convoy("run", "--", *shlex.split(f"{RUNNER} {args}"))
-    match = re.search(r"to see what (\d+) of them", result.err)
+    match = re.search(r"(\d+) of them", result.err)
     assert result.code == 2 and match
     return int(match[1])
 
@@ -202,10 +202,9 @@ def test_running_benchmarks_is_refused(working_directory: Path) -> None:
     result = convoy("run", "--", *shlex.split(RUNNER))
 
     assert (result.code, result.out) == (2, "")
-    assert result.err == (
-        "convoy: running benchmarks is not available in this version; add --dry-run to see what "
-        "5 of them resolve to\n"
-    )
+    assert "not available in this version" in result.err
+    assert "--dry-run" in result.err and "5 of them" in result.err
+    assert result.err.count("\n") == 1
 
 
 def test_dry_run_can_be_the_last_argument(working_directory: Path) -> None:

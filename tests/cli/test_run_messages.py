@@ -8,9 +8,6 @@ from support.dry_runs import dry, refusals
 from support.run_convoy import convoy
 
 ON_IMAGENET = "python3 train.py --dataset imagenet"
-MISSING_DASHES = (
-    "write the command after `--`, as in `convoy run -- python3 train.py --config resnet50`"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +94,9 @@ def test_rules_between_options_are_reported_with_the_rest() -> None:
 def test_a_command_without_two_dashes_is_refused_with_an_example(words: list[str]) -> None:
     result = convoy("run", *words)
 
-    assert (result.code, result.out, result.err) == (2, "", f"convoy: {MISSING_DASHES}\n")
+    assert (result.code, result.out) == (2, "")
+    assert "after `--`" in result.err and "`convoy run -- python3 train.py" in result.err
+    assert result.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [[""], [" "], ["", ""]])
@@ -129,11 +128,13 @@ def test_an_unknown_program_is_reported(line: str, message: str) -> None:
 
 
 def test_an_unknown_dialect_is_refused_with_the_known_ones() -> None:
-    train_error = "--dialect tensorlfow has no train.py; use tensorflow or pytorch"
-    validate_error = "--dialect tensorflow has no validate.py; use pytorch"
+    (train_error,) = refusals(ON_IMAGENET, "--dialect", "tensorlfow")
+    (validate_error,) = refusals("validate.py", "--dialect", "tensorflow")
 
-    assert refusals(ON_IMAGENET, "--dialect", "tensorlfow") == [train_error]
-    assert refusals("validate.py", "--dialect", "tensorflow") == [validate_error]
+    assert "--dialect tensorlfow has no train.py" in train_error
+    assert train_error.endswith("tensorflow or pytorch")
+    assert "--dialect tensorflow has no validate.py" in validate_error
+    assert validate_error.endswith("pytorch")
 
 
 def test_the_given_dialect_is_used() -> None:

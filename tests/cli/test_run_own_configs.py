@@ -116,10 +116,10 @@ def test_a_file_without_the_name_is_skipped(working_directory: Path) -> None:
 def test_a_misspelled_name_is_refused_with_near_names_of_the_file(working_directory: Path) -> None:
     (working_directory / "configs.yml").write_text(CONFIGS_YML)
 
-    assert refusals("python3 train.py --config my_confg") == [
-        "--config 'my_confg' is not a shipped configuration, and no configs.yml here defines it; "
-        "did you mean my_config?"
-    ]
+    (message,) = refusals("python3 train.py --config my_confg")
+
+    assert message.startswith("--config 'my_confg' is not a shipped configuration")
+    assert message.endswith("did you mean my_config?")
 
 
 def test_an_unreadable_file_is_reported(working_directory: Path) -> None:

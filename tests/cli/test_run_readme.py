@@ -49,26 +49,24 @@ def test_a_command_has_the_same_plan_as_in_its_application(row: Row, expected: F
 
 
 def test_an_option_without_its_value_is_reported_by_name() -> None:
-    line = the_row("--ipus-per-replica --mpi-local-args").line
+    (message,) = refusals(the_row("--ipus-per-replica --mpi-local-args").line)
 
-    assert refusals(line) == ["--ipus-per-replica needs a value, as in `--ipus-per-replica N`"]
+    assert message.startswith("--ipus-per-replica needs a value")
 
 
 def test_python_without_a_program_is_refused_with_the_reason() -> None:
-    line = the_row("python3 --config").line
+    (message,) = refusals(the_row("python3 --config").line)
 
-    assert refusals(line) == [
-        "python3 is followed by --config where a program is expected; name the program first, "
-        "as in `convoy run -- python3 train.py --config NAME`"
-    ]
+    assert message.startswith("python3 is followed by --config")
+    assert "`convoy run -- python3 train.py --config NAME`" in message
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "my_config" in row.tail])
 def test_an_unknown_configuration_is_reported(row: Row) -> None:
-    assert refusals(row.line) == [
-        "--config 'my_config' is not a shipped configuration, and no configs.yml here defines it; "
-        "`convoy configs` lists the shipped ones"
-    ]
+    (message,) = refusals(row.line)
+
+    assert message.startswith("--config 'my_config' is not a shipped configuration")
+    assert "configs.yml" in message and "`convoy configs`" in message
 
 
 def test_an_unknown_benchmark_is_reported_by_name() -> None:

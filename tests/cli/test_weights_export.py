@@ -199,7 +199,7 @@ def test_parameters_that_only_convoy_has_need_convoy_names(tmp_path: Path) -> No
     assert (exported.code, exported.err) == (0, "")
     assert load_file(file)["blocks.1.0.se.act.proxy"].shape[0] == 2
     assert (refused.code, refused.out) == (2, "")
-    assert refused.err == "convoy: timm does not have this network; use --naming convoy\n"
+    assert "timm" in refused.err and "--naming convoy" in refused.err
 
 
 @pytest.mark.parametrize(
