@@ -69,7 +69,7 @@ def test_an_exponent_of_zero_is_reported() -> None:
     ]
 
 
-def test_an_absolute_rate_wins_over_an_exponent_in_any_order() -> None:
+def test_an_absolute_rate_overrides_an_exponent_in_any_order() -> None:
     for line in (
         "--abs-learning-rate 12.5 --base-learning-rate-exponent -9",
         "--base-learning-rate-exponent -9 --abs-learning-rate 12.5",

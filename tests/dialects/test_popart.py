@@ -137,7 +137,7 @@ def test_a_pipeline_of_one_stage_is_reported(line: str) -> None:
     "line",
     ["--dataset IMAGENET --use-generated-data", "--use-generated-data --dataset IMAGENET"],
 )
-def test_generated_data_wins_over_a_dataset_in_any_order(line: str) -> None:
+def test_generated_data_overrides_a_dataset_in_any_order(line: str) -> None:
     result = read("popart", line)
 
     assert result.settings["data"].value == "generated"
