@@ -17,7 +17,7 @@ def error_lines(*words: str | Path) -> list[str]:
     return [line.removeprefix("convoy: ") for line in lines]
 
 
-ONE_LINE = {
+EXPECTED_ERRORS = {
     "trian": "unknown verb 'trian'; did you mean train",
     "plan --model resnet51": "--model 'resnet51' is unknown; did you mean resnet65, resnet56",
     "models resnet51": "unknown model 'resnet51'; did you mean",
@@ -79,14 +79,14 @@ ONE_LINE = {
 }
 
 
-@sweep(("line", "text"), ONE_LINE.items())
-def test_one_mistake_is_reported_in_one_line(
+@sweep(("line", "text"), EXPECTED_ERRORS.items())
+def test_a_single_error_is_reported_in_one_line(
     line: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (only,) = error_lines(*line.split())
+    (error,) = error_lines(*line.split())
 
-    assert text in only
+    assert text in error
     assert list(tmp_path.iterdir()) == []  # a refused command writes nothing
 
 
@@ -95,7 +95,7 @@ def test_all_problems_of_a_command_and_its_file_are_reported_at_once(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.yaml").write_text("# Mine.\nbatch_sise: 8\nmomentum: 2\naugment: often\n")
+    Path("mine.yaml").write_text("# A comment.\nbatch_sise: 8\nmomentum: 2\naugment: often\n")
     line = "word --lrr 3 --seed x --threads 900 --model resnet51 --shards 3 --pipeline-split layer2"
     lines = error_lines(verb, *line.split(), "--lr", "--config-path", "mine.yaml")
 
@@ -121,9 +121,9 @@ def test_an_unreadable_file_does_not_hide_other_problems(tmp_path: Path) -> None
 
 
 def test_an_invalid_dataset_causes_no_other_errors() -> None:
-    (only,) = error_lines("plan", "--data", "generatd", "--num-classes", "5")
+    (error,) = error_lines("plan", "--data", "generatd", "--num-classes", "5")
 
-    assert only.startswith("--data cannot be 'generatd'; did you mean generated")
+    assert error.startswith("--data cannot be 'generatd'; did you mean generated")
 
 
 def test_debug_prints_the_traceback_of_a_config_error() -> None:
@@ -142,7 +142,9 @@ def test_a_verb_that_reads_a_run_takes_no_named_configuration(verb: str, tmp_pat
     assert lines[0].startswith("unknown option --config; ")
 
 
-def test_a_run_that_is_validated_has_a_configuration_and_weights(tmp_path: Path) -> None:
+def test_validating_a_run_accepts_neither_a_configuration_nor_random_weights(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "config.yaml").write_text("lr: 0.1\n")
     (tmp_path / "checkpoints" / "update-1").mkdir(parents=True)
     line = ("--lrr", "--config", "shapes-resnet14", "--random-weights")
@@ -156,11 +158,11 @@ def test_a_run_that_is_validated_has_a_configuration_and_weights(tmp_path: Path)
 
 @pytest.mark.parametrize("file", ["a: [", "lr: 1\nlr: 2", "!!python/name:os.system x", "\tlr: 1"])
 def test_an_invalid_configuration_file_is_reported_with_its_line(tmp_path: Path, file: str) -> None:
-    mine = tmp_path / "mine.yaml"
-    mine.write_text(file)
-    (only,) = error_lines("plan", "--config-path", mine)
+    path = tmp_path / "mine.yaml"
+    path.write_text(file)
+    (error,) = error_lines("plan", "--config-path", path)
 
-    assert only.startswith(f"{mine}, line ")
+    assert error.startswith(f"{path}, line ")
 
 
 def test_a_control_character_is_refused() -> None:

@@ -12,7 +12,7 @@ from convoy.config import named_configs
 from convoy.config.named_configs import read_settings, shipped_config_names
 from convoy.config.schema import option_table
 
-SHAPE = {
+ROW_KEYS = {
     *("name", "model", "data", "replicas", "stages", "micro_batch_size", "devices"),
     *("gradient_accumulation", "global_batch_size", "updates_per_epoch", "problem"),
 }
@@ -40,7 +40,7 @@ def test_the_json_list_has_a_stable_structure() -> None:
     rows = config_rows_json()
     disk, wide = rows["disk"], rows["wide"]
 
-    assert set(disk) == set(wide) == SHAPE
+    assert set(disk) == set(wide) == ROW_KEYS
     assert (disk["model"], disk["data"], disk["global_batch_size"]) == ("resnet20", "cifar10", 128)
     assert (disk["devices"], disk["updates_per_epoch"], disk["problem"]) == (1, 390, None)
     assert (wide["replicas"], wide["stages"], wide["devices"]) == (4, 2, 8)
@@ -61,11 +61,11 @@ def test_the_table_has_a_line_for_each_configuration() -> None:
 
 def test_the_list_is_sorted_by_model_devices_and_name(config_folder: Path) -> None:
     (config_folder / "alone.yaml").write_text("{}\n")
-    (config_folder / "zwei.yaml").write_text("replicas: 8\n")
-    (config_folder / "acht.yaml").write_text("replicas: 8\n")
+    (config_folder / "second.yaml").write_text("replicas: 8\n")
+    (config_folder / "first.yaml").write_text("replicas: 8\n")
     (config_folder / "later.yaml").write_text("model: resnext50\ndata: imagenet\n")
 
-    assert list(config_rows_json()) == ["alone", "acht", "wide", "zwei", "disk", "later"]
+    assert list(config_rows_json()) == ["alone", "first", "second", "wide", "disk", "later"]
 
 
 REFUSED = """\
@@ -105,7 +105,7 @@ def test_a_configuration_whose_plan_is_refused_is_listed_with_its_values(
     assert f"3040            421  {problem}\n" in convoy("configs").out
 
 
-def test_of_several_problems_the_first_is_listed(config_folder: Path) -> None:
+def test_only_the_first_of_several_problems_is_listed(config_folder: Path) -> None:
     (config_folder / "wrong.yaml").write_text("pipeline_splits: [nowhere, neither]\n")
 
     assert config_rows_json()["wrong"]["problem"].startswith(
@@ -150,7 +150,7 @@ def test_an_invalid_configuration_does_not_hide_the_others(config_folder: Path) 
     assert convoy("configs").out.splitlines()[1].startswith("broken  ")
 
 
-def test_a_configuration_with_an_invalid_network_is_shown(config_folder: Path) -> None:
+def test_a_configuration_whose_plan_is_refused_is_shown(config_folder: Path) -> None:
     (config_folder / "old.yaml").write_text(REFUSED)
     result = convoy("configs", "old")
 
@@ -162,9 +162,9 @@ def test_a_configuration_with_an_invalid_network_is_shown(config_folder: Path) -
 @pytest.mark.usefixtures("config_folder")
 def test_a_configuration_is_shown_completely_and_can_be_read_back(tmp_path: Path) -> None:
     result = convoy("configs", "wide")
-    written = tmp_path / "shown"
-    written.write_text(result.out)
-    settings, problems = read_settings(written)
+    path = tmp_path / "shown"
+    path.write_text(result.out)
+    settings, problems = read_settings(path)
 
     assert problems == []
     assert list(settings) == list(option_table())
@@ -180,7 +180,7 @@ def test_a_configuration_is_available_as_json() -> None:
 
 
 @pytest.mark.usefixtures("config_folder")
-def test_an_unknown_option_is_refused_with_near_names() -> None:
+def test_an_unknown_name_is_refused_with_near_names() -> None:
     result = convoy("configs", "wite")
 
     assert (result.code, result.out) == (2, "")
@@ -197,7 +197,7 @@ def test_an_invalid_file_is_reported_with_its_line(config_folder: Path) -> None:
     )
 
 
-def test_every_shipped_configuration_can_be_planned_or_has_a_problem() -> None:
+def test_all_but_four_shipped_configurations_can_be_planned() -> None:
     """`test_configs_figures.py` lists the refused ones."""
     results = {name: convoy("plan", "--config", name) for name in shipped_config_names()}
     refused = [name for name, result in results.items() if (result.code, result.err) != (0, "")]
@@ -206,7 +206,7 @@ def test_every_shipped_configuration_can_be_planned_or_has_a_problem() -> None:
     assert all("needs --gradient-accumulation" in results[name].err for name in refused)
 
 
-def test_every_shipped_configuration_starts_with_its_command() -> None:
+def test_every_shipped_configuration_starts_with_its_command_and_expected_result() -> None:
     for name in shipped_config_names():
         head = named_configs.shipped_configs()[name].read_text()
 

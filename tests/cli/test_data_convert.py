@@ -36,16 +36,16 @@ def test_progress_is_printed_every_ten_percent(source: Path, tmp_path: Path) -> 
 
 
 def test_skipped_records_are_reported(source: Path, tmp_path: Path) -> None:
-    bad = source / "train" / "n01" / "n01_train_2.JPEG"
-    bad.write_bytes(b"?")
+    invalid = source / "train" / "n01" / "n01_train_2.JPEG"
+    invalid.write_bytes(b"?")
     line = ["data", "convert", source, tmp_path / "to", "--to=webdataset"]
     refused = convoy(*line)
     skipped = convoy(*line, "--bad-records=skip", "--max-bad-records=1")
 
     assert refused.code == ExitCode.DATA
-    assert f"{bad}: not a JPEG, PNG" in refused.err
+    assert f"{invalid}: not a JPEG, PNG" in refused.err
     assert skipped.code == 0
-    assert skipped.out.startswith(f"skipped: {bad}: not a JPEG, PNG")
+    assert skipped.out.startswith(f"skipped: {invalid}: not a JPEG, PNG")
     assert "11 train, 3 validation records" in skipped.out
 
 
@@ -54,12 +54,12 @@ def test_a_single_split_can_be_converted_and_shuffled(source: Path, tmp_path: Pa
     result = convoy(
         *("data", "convert", source, target, "--to=tfrecord"), "--split=train", "--shuffle=5"
     )
-    plain = contents(source, "train")
+    original = contents(source, "train")
 
     assert result.code == 0
     assert not any(name.startswith("validation") for name in tree(target))
-    assert contents(target, "train") != plain
-    assert sorted(contents(target, "train")) == sorted(plain)
+    assert contents(target, "train") != original
+    assert sorted(contents(target, "train")) == sorted(original)
 
 
 def test_all_invalid_options_are_reported_together(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_an_invalid_number_of_files_is_refused(text: str, tmp_path: Path) -> Non
         ("--shard-records=5", "--records-per-file=5"),
     ],
 )
-def test_the_former_spellings_are_accepted_but_not_shown(
+def test_deprecated_spellings_are_accepted_but_not_shown_in_the_help(
     old: str, new: str, source: Path, tmp_path: Path
 ) -> None:
     for target, option in (("old", old), ("new", new)):
@@ -117,10 +117,10 @@ def test_a_source_without_images_is_refused_and_nothing_is_written(tmp_path: Pat
 
 def test_a_target_that_cannot_be_created_is_reported(source: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    inside = convoy("data", "convert", source, tmp_path / "file" / "to", "--to=tfrecord")
-    itself = convoy("data", "convert", source, tmp_path / "file", "--to=tfrecord")
+    below_a_file = convoy("data", "convert", source, tmp_path / "file" / "to", "--to=tfrecord")
+    onto_a_file = convoy("data", "convert", source, tmp_path / "file", "--to=tfrecord")
 
-    assert inside.code == ExitCode.STORAGE
-    assert "Not a directory" in inside.err
-    assert itself.code == ExitCode.CONFIG
-    assert "not a folder" in itself.err
+    assert below_a_file.code == ExitCode.STORAGE
+    assert "Not a directory" in below_a_file.err
+    assert onto_a_file.code == ExitCode.CONFIG
+    assert "not a folder" in onto_a_file.err

@@ -43,13 +43,13 @@ def test_the_result_is_one_json_object_on_request(tmp_path: Path) -> None:
     data = write_photos(tmp_path / "photos")
     (data / "train" / "n01" / "n01_train_0.JPEG").write_bytes(b"?")
     result = convoy("data", "verify", data, "--json", "--split=train")
-    table = json.loads(result.out)
+    verification = json.loads(result.out)
 
     assert result.code == ExitCode.DATA
-    assert table["good"] is False
-    assert table["splits"].keys() == {"train"}
-    assert table["splits"]["train"]["records"] == 12
-    assert [bad["offset"] for bad in table["splits"]["train"]["bad"]] == [None]
+    assert verification["good"] is False
+    assert verification["splits"].keys() == {"train"}
+    assert verification["splits"]["train"]["records"] == 12
+    assert [record["offset"] for record in verification["splits"]["train"]["bad"]] == [None]
 
 
 def test_without_decoding_only_headers_are_checked(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_an_interruption_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
+def test_an_interrupt_exits_with_130_and_no_traceback(tmp_path: Path) -> None:
     data = write_photos(tmp_path / "photos", {"a": 1500, "b": 1500})
     line = ["data", "verify", data, "--workers=2", "--debug"]
     process = Process(line, tmp_path, slowed=Slowed("open", ".JPEG", free=1500))
@@ -79,6 +79,6 @@ def test_an_interruption_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in result.err
 
 
-def _error_output(scratch: Path) -> str:
-    path = scratch / "err.txt"
+def _error_output(folder: Path) -> str:
+    path = folder / "err.txt"
     return path.read_text() if path.exists() else ""

@@ -1,4 +1,4 @@
-"""Options that do not fit a network are reported in one line, with a way out."""
+"""Options that do not fit a network are reported in one line, with a fix."""
 
 import pytest
 from support.run_convoy import convoy
@@ -40,7 +40,9 @@ from support.run_convoy import convoy
         ),
     ],
 )
-def test_invalid_weights_are_refused_in_one_line(words: str, message: str) -> None:
+def test_options_that_do_not_fit_the_network_are_refused_in_one_line(
+    words: str, message: str
+) -> None:
     result = convoy("plan", *words.split())
 
     assert (result.code, result.out) == (2, "")

@@ -11,9 +11,9 @@ from convoy.cli.main import VERBS
 from convoy.config.schema import option_table
 
 RUN_VERBS = ("train", "resume", "validate", "average", "plan")
-HEAVY = ("torch", "numpy", "rich", "yaml")
+HEAVY_PACKAGES = ("torch", "numpy", "rich", "yaml")
 
-LOADED = f"""
+IMPORT_CHECK_SCRIPT = f"""
 import contextlib, io, sys
 from convoy.cli.main import main
 lines = [["--help"], ["--version"], ["train", "--help"], ["resume", "--help"], ["data", "--help"],
@@ -22,7 +22,7 @@ lines = [["--help"], ["--version"], ["train", "--help"], ["resume", "--help"], [
          ["train", "--lr", "-1"], ["data", "bench", "--elements", "0"], ["trian"]]
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     codes = [int(main(words)) for words in lines]
-print(codes, [name for name in {HEAVY} if name in sys.modules])
+print(codes, [name for name in {HEAVY_PACKAGES} if name in sys.modules])
 """
 
 
@@ -56,17 +56,19 @@ def test_help_shows_the_common_options_on_one_screen(name: str) -> None:
     assert "--poly-lr-end-ratio" not in flags
 
 
-def test_help_does_not_break_spellings() -> None:
+def test_help_does_not_wrap_inside_a_flag() -> None:
     assert "[true; --no-augment]" in " ".join(convoy("train", "--help-all").out.split())
 
 
-@pytest.mark.parametrize(("name", "has"), [("train", True), ("plan", True), ("resume", False)])
-def test_only_verbs_that_start_a_run_take_a_named_configuration(name: str, has: bool) -> None:
-    assert ("--config-path" in convoy(name, "--help").out) is has
+@pytest.mark.parametrize(("name", "accepted"), [("train", True), ("plan", True), ("resume", False)])
+def test_only_verbs_that_start_a_run_take_a_named_configuration(name: str, accepted: bool) -> None:
+    assert ("--config-path" in convoy(name, "--help").out) is accepted
 
 
 @pytest.mark.processes
-def test_commands_without_a_network_import_nothing_heavy() -> None:
-    ran = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True)
+def test_commands_without_a_network_import_no_heavy_packages() -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", IMPORT_CHECK_SCRIPT], capture_output=True, text=True
+    )
 
-    assert ran.stdout == f"{[0] * 14 + [2, 2, 2]} []\n", ran.stderr
+    assert process.stdout == f"{[0] * 14 + [2, 2, 2]} []\n", process.stderr

@@ -17,7 +17,7 @@ from convoy.errors import ConvoyError, DataError, ExitCode
 
 
 def patch_verb_to_raise(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make `convoy models` fail."""
+    """Make `convoy models` raise this error."""
 
     def fail(words: list[str]) -> int:
         del words
@@ -31,7 +31,10 @@ def test_without_a_verb_the_verbs_are_shown(words: list[str]) -> None:
     result = convoy(*words)
 
     assert (result.code, result.err) == (0, "")
-    assert all(f"\n  {verb} " in result.out and says in result.out for verb, says in VERBS.items())
+    assert all(
+        f"\n  {verb} " in result.out and description in result.out
+        for verb, description in VERBS.items()
+    )
 
 
 def test_the_version_is_printed() -> None:
@@ -78,14 +81,14 @@ def test_debug_prints_the_traceback_and_keeps_the_exit_code(
     assert result.err.endswith("convoy: file a is short\n")
 
 
-def test_an_internal_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     patch_verb_to_raise(KeyError("a bug"), monkeypatch)
 
     with pytest.raises(KeyError):
         convoy("models")
 
 
-def test_an_interrupt_is_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     patch_verb_to_raise(KeyboardInterrupt(), monkeypatch)
 
     assert convoy("models").code == 130
@@ -101,43 +104,43 @@ def test_every_error_has_a_different_exit_code() -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("verb", ["--help", "options"])
 def test_a_closed_pipe_is_not_an_error(verb: str) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    ran = subprocess.run(
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    process = subprocess.run(
         [sys.executable, "-m", "convoy", verb],
-        stdout=writing,
+        stdout=write_end,
         stderr=subprocess.PIPE,
         env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
     )
-    os.close(writing)
+    os.close(write_end)
 
-    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert (process.returncode, process.stderr) == (0, b"")
 
 
 @pytest.mark.processes
 def test_a_terminal_without_unicode_still_gets_its_output() -> None:
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "convoy", "plan"],
         capture_output=True,
         env=os.environ | {"PYTHONIOENCODING": "ascii"},
     )
 
-    assert (ran.returncode, ran.stderr) == (0, b"")
-    assert b"32 ? 32 image" in ran.stdout
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert b"32 ? 32 image" in process.stdout
 
 
 def test_the_console_script_calls_run() -> None:
-    scripts = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    pyproject = (Path(__file__).parents[2] / "pyproject.toml").read_text()
 
-    assert 'convoy = "convoy.cli.main:run"' in scripts
+    assert 'convoy = "convoy.cli.main:run"' in pyproject
     assert callable(entry_point.run)
 
 
 def test_a_process_of_a_launcher_exits_without_finalizing_the_interpreter(tmp_path: Path) -> None:
-    """Threads of gloo that still free tensors would abort it."""
+    """Otherwise gloo threads that still free tensors would abort the process."""
     (tmp_path / "sitecustomize.py").write_text("import atexit; atexit.register(print, 'finalized')")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "RANK": "0"}
     command = [sys.executable, "-m", "convoy", "--version"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 
-    assert done.stdout == f"convoy {__version__}\n"
+    assert process.stdout == f"convoy {__version__}\n"

@@ -37,12 +37,12 @@ def test_the_layers_of_a_model_may_be_used_as_splits(name: str) -> None:
 
 
 def test_the_layers_add_up_to_the_model() -> None:
-    full = {row["name"]: row for row in json.loads(convoy("models", "--json").out)}["resnet20"]
+    model = {row["name"]: row for row in json.loads(convoy("models", "--json").out)}["resnet20"]
     layers = json.loads(convoy("models", "resnet20", "--json").out)
 
-    assert sum(row["parameters"] for row in layers) == full["parameters"]
-    assert sum(row["macs"] for row in layers) == full["macs"]
-    assert len(layers) == full["layers"]
+    assert sum(row["parameters"] for row in layers) == model["parameters"]
+    assert sum(row["macs"] for row in layers) == model["macs"]
+    assert len(layers) == model["layers"]
 
 
 def test_layers_are_shown_with_their_output_shapes() -> None:
@@ -62,21 +62,23 @@ def test_an_unknown_network_is_refused_with_near_names() -> None:
 def test_splits_are_shown_with_both_sides() -> None:
     rows = json.loads(convoy("models", "resnet50", "--splits", "--json").out)
     by_name = {row["name"]: row for row in rows}
-    full = {row["name"]: row for row in json.loads(convoy("models", "--json").out)}["resnet50"]
-    middle = by_name["layer3/0/conv1"]
+    model = {row["name"]: row for row in json.loads(convoy("models", "--json").out)}["resnet50"]
+    split = by_name["layer3/0/conv1"]
 
-    assert len(rows) == full["layers"] - 1
-    assert middle["parameters_before"] + middle["parameters_after"] == 25_557_032
-    assert middle["parameters_before"] == 1_444_928
-    both = middle["activations_before"] + middle["activations_after"]
-    assert both == full["activation_bytes"]
-    assert middle["also"] == ["b3/0/1", "b3/0", "stage3/unit1"]
-    assert (middle["tensors"], by_name["layer3/0/bn1"]["tensors"]) == (1, 2)
+    assert len(rows) == model["layers"] - 1
+    assert split["parameters_before"] + split["parameters_after"] == 25_557_032
+    assert split["parameters_before"] == 1_444_928
+    total = split["activations_before"] + split["activations_after"]
+    assert total == model["activation_bytes"]
+    assert split["also"] == ["b3/0/1", "b3/0", "stage3/unit1"]
+    assert (split["tensors"], by_name["layer3/0/bn1"]["tensors"]) == (1, 2)
 
 
 def test_splits_are_shown_as_text() -> None:
     lines = convoy("models", "efficientnet-b0", "--splits").out.splitlines()
-    (gate,) = [line for line in lines if line.endswith("also block2a/SE")]
+    (squeeze_excite,) = [line for line in lines if line.endswith("also block2a/SE")]
 
     assert lines[0].split()[:5] == ["a", "stage", "can", "start", "at"]
-    assert gate.startswith("blocks/1/0/se/pool ") and "1.2 MB in 1 tensor" in gate
+    assert (
+        squeeze_excite.startswith("blocks/1/0/se/pool ") and "1.2 MB in 1 tensor" in squeeze_excite
+    )

@@ -16,13 +16,13 @@ SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "convoy.schema.json"
 
 
 @pytest.fixture
-def mixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table in which --lr works on CUDA only, --seed nowhere, and two options are incomplete."""
+def restricted_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make --lr work on CUDA only, --seed nowhere, and two options with some values only."""
     for module in (option_docs, import_module("convoy.cli.options")):
         monkeypatch.setattr(module, "option_table", unavailable_options.pretended_table)
 
 
-def line_of(flag: str, out: str) -> list[str]:
+def row_of(flag: str, out: str) -> list[str]:
     (line,) = [line for line in out.splitlines() if line.startswith(f"{flag} ")]
     return line.split()
 
@@ -35,18 +35,18 @@ def test_the_table_has_a_line_for_every_option() -> None:
     assert flags == [row.flag for row in option_table().values()]
 
 
-def test_the_table_ends_with_the_count_of_each_kind() -> None:
+def test_the_table_ends_with_the_summary() -> None:
     assert convoy("options").out.splitlines()[-1] == f"{option_docs.options_summary()} (*)"
 
 
-@pytest.mark.usefixtures("mixed")
-def test_the_table_shows_the_kind_of_each_option() -> None:
+@pytest.mark.usefixtures("restricted_options")
+def test_the_table_shows_where_each_option_works() -> None:
     out = convoy("options").out
 
-    assert line_of("--momentum", out)[1:3] == ["here", "0.9"]
-    assert line_of("--lr", out)[1:3] == ["CUDA", "0.1"]
-    assert line_of("--seed", out)[1:3] == ["nowhere", "0"]
-    assert line_of("--pipeline-schedule", out)[1] == "here*"
+    assert row_of("--momentum", out)[1:3] == ["here", "0.9"]
+    assert row_of("--lr", out)[1:3] == ["CUDA", "0.1"]
+    assert row_of("--seed", out)[1:3] == ["nowhere", "0"]
+    assert row_of("--pipeline-schedule", out)[1] == "here*"
 
 
 def test_the_json_list_contains_every_field_of_an_option() -> None:
@@ -75,8 +75,8 @@ def test_the_json_list_contains_every_field_of_an_option() -> None:
     assert rows["lr_epoch_decay"]["type"] == "list of number"
 
 
-@pytest.mark.usefixtures("mixed")
-def test_the_json_list_shows_the_kind_of_each_option() -> None:
+@pytest.mark.usefixtures("restricted_options")
+def test_the_json_list_shows_where_each_option_works() -> None:
     words = ("options", "--json", "lr", "seed", "pipeline_schedule", "samples")
     lr, seed, schedule, samples = json.loads(convoy(*words).out)
 
@@ -102,7 +102,7 @@ def test_one_option_is_shown_in_full() -> None:
     assert lines[-1][-2:] == ["may", "change"]
 
 
-@pytest.mark.usefixtures("mixed")
+@pytest.mark.usefixtures("restricted_options")
 def test_a_restriction_of_an_option_is_shown_with_the_reason() -> None:
     lr, schedule = convoy("options", "lr", "pipeline-schedule").out.split("\n\n")
 

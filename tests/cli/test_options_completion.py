@@ -17,19 +17,19 @@ from convoy.config.schema import option_table
 from convoy.config.sections.network import MODELS
 
 SCHEDULES = set(option_table()["pipeline_schedule"].limit.choices)
-FILES_HERE = ("plans.yaml", "plain.txt")
-FOLDERS_HERE = ("plants", "two words")
+FILE_NAMES = ("plans.yaml", "plain.txt")
+FOLDER_NAMES = ("plants", "two words")
 
-# Each asks the shell to complete a line, given as arguments; the last one is incomplete.
-ASK_BASH = """
+# Each script completes the last of its arguments, as the shell would.
+COMPLETE_IN_BASH = """
 source "$1"; shift
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 _convoy
 ((${#COMPREPLY[@]})) && printf '%s\\n' "${COMPREPLY[@]}"
 """
 
-# Without a terminal zsh has no completion system; these replace the functions it provides.
-ASK_ZSH = """
+# zsh has no completion system without a terminal, so this script defines the functions it uses.
+COMPLETE_IN_ZSH = """
 compdef() { : }
 compset() { words[CURRENT]=${words[CURRENT]#*=} }
 compadd() { shift; print -rl -- ${(M)@:#$words[CURRENT]*} | grep . }
@@ -40,16 +40,16 @@ words=("$@") CURRENT=$#
 _convoy
 """
 
-ASK_FISH = """
+COMPLETE_IN_FISH = """
 source $argv[1]
 set -l line (string join ' ' -- $argv[2..-1])
 complete -C "$line" | string split -f1 \\t
 """
 
-ASK = {
-    "bash": ["bash", "--norc", "-c", ASK_BASH, "bash"],
-    "zsh": ["zsh", "-f", "-c", ASK_ZSH, "zsh"],
-    "fish": ["fish", "--no-config", "-c", ASK_FISH],
+COMPLETION_COMMANDS = {
+    "bash": ["bash", "--norc", "-c", COMPLETE_IN_BASH, "bash"],
+    "zsh": ["zsh", "-f", "-c", COMPLETE_IN_ZSH, "zsh"],
+    "fish": ["fish", "--no-config", "-c", COMPLETE_IN_FISH],
 }
 
 shells = pytest.mark.parametrize(
@@ -59,16 +59,16 @@ shells = pytest.mark.parametrize(
             name,
             marks=pytest.mark.skipif(not shutil.which(name), reason=f"{name} is not installed"),
         )
-        for name in ASK
+        for name in COMPLETION_COMMANDS
     ],
 )
 
 
 def completions(shell: str, *words: str) -> set[str]:
-    """The completions of the last argument, in a folder with a few files."""
+    """The completions of the last argument in the working directory."""
     script = SCRIPTS / FILES[shell]
     result = subprocess.run(
-        [*ASK[shell], script, *words],
+        [*COMPLETION_COMMANDS[shell], script, *words],
         capture_output=True,
         text=True,
         env=dict(os.environ, HOME=os.devnull),
@@ -84,9 +84,9 @@ def with_prefix(prefix: str, names: Iterable[str]) -> set[str]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few files and folders to complete."""
-    for name in FILES_HERE:
+    for name in FILE_NAMES:
         (tmp_path / name).touch()
-    for name in FOLDERS_HERE:
+    for name in FOLDER_NAMES:
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
 
@@ -107,7 +107,7 @@ def test_a_shell_without_a_script_is_refused() -> None:
 
 
 @pytest.mark.parametrize("shell", FILES)
-def test_every_script_knows_every_option(shell: str) -> None:
+def test_every_script_contains_every_option(shell: str) -> None:
     script = (SCRIPTS / FILES[shell]).read_text(encoding="utf-8")
     words = set(script.replace("'", " ").replace(":", " ").replace(" -l ", " --").split())
     spellings = [
@@ -180,7 +180,7 @@ def test_preceding_arguments_do_not_affect_completion(shell: str) -> None:
 def test_a_switch_takes_no_value_and_a_list_takes_many(shell: str) -> None:
     assert completions(shell, "convoy", "resume", "--augment", "pla") == {"plants"}
     if shell == "fish":
-        return  # it completes at most one value of an option
+        return  # fish completes at most one value of an option
     assert completions(shell, "convoy", "resume", "--lr", "-1", "pla") == {"plants"}
     assert completions(shell, "convoy", "validate", "--lr-epoch-decay", "1", "2", "pla") == set()
 
@@ -199,8 +199,8 @@ def test_a_value_may_follow_an_equals_sign(shell: str) -> None:
 @shells
 @pytest.mark.processes
 @pytest.mark.usefixtures("folder")
-def test_files_and_folders_are_completed_where_a_path_belongs(shell: str) -> None:
-    assert completions(shell, "convoy", "train", "--config-path", "pla") == {*FILES_HERE, "plants"}
+def test_paths_are_completed_only_for_options_that_take_a_path(shell: str) -> None:
+    assert completions(shell, "convoy", "train", "--config-path", "pla") == {*FILE_NAMES, "plants"}
     assert completions(shell, "convoy", "train", "--data-dir", "pla") == {"plants"}
     assert "plants" in completions(shell, "convoy", "train", "--output", "pla")
     assert completions(shell, "convoy", "resume", "pla") == {"plants"}

@@ -38,16 +38,16 @@ def test_the_default_plan_is_printed() -> None:
 
 
 def test_the_json_plan_has_a_stable_structure() -> None:
-    shape = plan()
+    plan_json = plan()
 
     assert {
         *("batch", "topology", "stages", "schedule", "memory", "learning_rate", "updates"),
         *("options", "without_effect", "unavailable", "layout"),
-    } <= set(shape)
-    assert shape["batch"]["samples_per_update"] == 32
-    assert shape["updates"]["per_epoch"] * 3 == shape["updates"]["total"]
-    assert [stage["stage"] for stage in shape["stages"]] == [0]
-    assert shape["topology"]["processes"] == 1
+    } <= set(plan_json)
+    assert plan_json["batch"]["samples_per_update"] == 32
+    assert plan_json["updates"]["per_epoch"] * 3 == plan_json["updates"]["total"]
+    assert [stage["stage"] for stage in plan_json["stages"]] == [0]
+    assert plan_json["topology"]["processes"] == 1
 
 
 def test_every_option_of_the_json_plan_has_value_and_source() -> None:
@@ -62,7 +62,7 @@ def test_every_option_of_the_json_plan_has_value_and_source() -> None:
 def test_explain_shows_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DATA_DIR", "/data")
-    Path("mine.yaml").write_text("# Mine.\nlr: 0.2\nmomentum: 0.8\ndata: cifar10\n")
+    Path("mine.yaml").write_text("# A comment.\nlr: 0.2\nmomentum: 0.8\ndata: cifar10\n")
     rows = explain_lines("--config-path", "mine.yaml", "--lr=0.123456789", "--updates", "7")
 
     assert rows["--lr"] == ["0.123456789", "command line"]
@@ -75,41 +75,41 @@ def test_explain_shows_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert set(rows) == {row.flag for row in option_table().values()}
 
 
-def test_a_named_file_wins_over_the_environment(
+def test_a_configuration_file_overrides_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATA_DIR", "/data")
-    mine = tmp_path / "mine.yaml"
-    mine.write_text("data_dir: /elsewhere\n")
+    path = tmp_path / "mine.yaml"
+    path.write_text("data_dir: /elsewhere\n")
 
-    assert explain_lines("--config-path", mine)["--data-dir"][0] == "/elsewhere"
+    assert explain_lines("--config-path", path)["--data-dir"][0] == "/elsewhere"
 
 
 def test_an_entry_of_a_file_is_selected_by_name(tmp_path: Path) -> None:
-    fleet = tmp_path / "fleet.yaml"
-    fleet.write_text("base: &base {lr: 0.5, epoch: 2}\nfast:\n  <<: *base\n  epoch: 1\n")
-    options = plan("--config-path", str(fleet), "--config", "fast")["options"]
+    path = tmp_path / "configs.yaml"
+    path.write_text("base: &base {lr: 0.5, epoch: 2}\nfast:\n  <<: *base\n  epoch: 1\n")
+    options = plan("--config-path", str(path), "--config", "fast")["options"]
 
     assert options["lr"]["value"] == 0.5
-    assert options["epoch"] == {"value": 1.0, "source": f"{fleet}, line 4"}
+    assert options["epoch"] == {"value": 1.0, "source": f"{path}, line 4"}
 
 
-def test_updates_given_replace_the_default_epochs() -> None:
-    shape = plan("--updates", "7")
+def test_the_option_updates_replaces_the_default_epochs() -> None:
+    plan_json = plan("--updates", "7")
 
-    assert shape["updates"]["total"] == 7
-    assert shape["options"]["epoch"]["value"] is None
+    assert plan_json["updates"]["total"] == 7
+    assert plan_json["options"]["epoch"]["value"] is None
 
 
-def test_prefixes_and_lists_reach_the_plan() -> None:
+def test_abbreviated_options_and_lists_are_parsed() -> None:
     words = ("--pipeline-split", "layer2,layer3", "--gradient-a", "4", "--pipeline-sch=sequential")
-    shape = plan(*words)
+    plan_json = plan(*words)
 
-    assert [stage["first"].split("/")[0] for stage in shape["stages"]] == [
+    assert [stage["first"].split("/")[0] for stage in plan_json["stages"]] == [
         *("conv1", "layer2", "layer3"),
     ]
-    assert shape["batch"]["gradient_accumulation"] == 4
-    assert shape["schedule"]["name"] == "sequential"
+    assert plan_json["batch"]["gradient_accumulation"] == 4
+    assert plan_json["schedule"]["name"] == "sequential"
 
 
 def test_options_without_effect_are_shown_after_the_plan() -> None:
@@ -125,11 +125,11 @@ def test_options_without_effect_are_shown_after_the_plan() -> None:
 
 
 def test_options_without_effect_are_in_the_json(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.yaml"
-    mine.write_text("lr_decay: 0.5\nreduction: fast\n")  # a default value is not reported
-    shape = plan("--config-path", str(mine), "--validation-frequency", "1")
+    path = tmp_path / "mine.yaml"
+    path.write_text("lr_decay: 0.5\nreduction: fast\n")  # a default value is not reported
+    plan_json = plan("--config-path", str(path), "--validation-frequency", "1")
 
-    assert shape["without_effect"] == [
+    assert plan_json["without_effect"] == [
         {"option": "reduction", "reason": "--reduction has no effect with one replica"},
         {
             "option": "validation_frequency",
@@ -139,15 +139,15 @@ def test_options_without_effect_are_in_the_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("--reduction", "fast", "--replicas", "2")])
-def test_a_plan_without_inactive_options_lists_none(words: tuple[str, ...]) -> None:
+def test_options_with_an_effect_are_not_reported(words: tuple[str, ...]) -> None:
     assert plan(*words)["without_effect"] == []
     assert "no effect" not in convoy("plan", *words).out
 
 
-OWN = [name for name, path in shipped_configs().items() if path.parent == SHIPPED_DIR]
+CONVOY_CONFIGS = [name for name, path in shipped_configs().items() if path.parent == SHIPPED_DIR]
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", CONVOY_CONFIGS)
 def test_no_shipped_configuration_has_options_without_effect(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,14 +158,14 @@ def test_no_shipped_configuration_has_options_without_effect(
 
 def test_unavailable_values_are_reported_as_text_and_json() -> None:
     words = ("--model=efficientnet-b4", "--profile", "--wandb")
-    result, shape = convoy("plan", *words), plan(*words)
+    result, plan_json = convoy("plan", *words), plan(*words)
 
     assert result.out.splitlines()[-2:] == [
         "not available  --profile true is not available in this version; use --no-profile",
         "               --wandb true is not available in this version; use --no-wandb",
     ]
     assert [
-        (option["option"], option["value"], option["source"]) for option in shape["unavailable"]
+        (option["option"], option["value"], option["source"]) for option in plan_json["unavailable"]
     ] == [
         ("profile", True, "command line"),
         ("wandb", True, "command line"),
@@ -174,20 +174,20 @@ def test_unavailable_values_are_reported_as_text_and_json() -> None:
 
 def test_splits_and_recompute_points_may_be_spelled_as_in_other_applications() -> None:
     words = ("--model=resnet50", "--data=imagenet", "--gradient-acc=3", "--recompute-ch", "add_1")
-    shape = plan(*words, "--pipeline-splits", "b1/2/relu", "stage3/unit4/relu")
+    plan_json = plan(*words, "--pipeline-splits", "b1/2/relu", "stage3/unit4/relu")
 
-    assert [stage["first"] for stage in shape["stages"]] == [
+    assert [stage["first"] for stage in plan_json["stages"]] == [
         "conv1",
         "layer1/2/relu",
         "layer3/3/relu",
     ]
-    assert shape["recompute"]["kept"] == ["layer1/1/add"]
-    assert shape["options"]["pipeline_splits"]["value"] == ["b1/2/relu", "stage3/unit4/relu"]
+    assert plan_json["recompute"]["kept"] == ["layer1/1/add"]
+    assert plan_json["options"]["pipeline_splits"]["value"] == ["b1/2/relu", "stage3/unit4/relu"]
 
 
-@pytest.mark.parametrize("more", [(), ("--shards", "2")])
-def test_the_split_points_are_listed(more: tuple[str, ...]) -> None:
-    result = convoy("plan", "--model", "resnet8", "--pipeline-splits", "list", *more)
+@pytest.mark.parametrize("extra", [(), ("--shards", "2")])
+def test_the_split_points_are_listed(extra: tuple[str, ...]) -> None:
+    result = convoy("plan", "--model", "resnet8", "--pipeline-splits", "list", *extra)
     title, *rows = result.out.splitlines()
 
     assert (result.code, result.err) == (0, "")
@@ -199,18 +199,18 @@ def test_the_list_is_available_as_json() -> None:
     result = convoy("plan", "--model", "resnet8", "--pipeline-splits", "list", "--json")
     points = json.loads(result.out)
 
-    road = 32 * 4 * 16 * 32 * 32
+    tensor_bytes = 32 * 4 * 16 * 32 * 32
     assert points[3] == {
         "name": "layer1/0/bn1",
         "tensors": 2,
-        "bytes": 2 * road,
+        "bytes": 2 * tensor_bytes,
         "work_before": pytest.approx(0.229, abs=1e-3),
         "parameters_before": 3 * 16 * 9 + 2 * 16 + 16 * 16 * 9,
         "parameters_after": 75_290 - (3 * 16 * 9 + 2 * 16 + 16 * 16 * 9),
-        "activations_before": 3 * road,  # of the convolution, of its norm, of the next convolution
+        "activations_before": 3 * tensor_bytes,  # two convolutions and a norm
         "activations_after": points[-1]["activations_before"]
         + points[-1]["activations_after"]
-        - 3 * road,
+        - 3 * tensor_bytes,
         "also": [],
     }
 
@@ -219,10 +219,10 @@ def test_every_point_of_the_list_can_be_a_split() -> None:
     words = ("--model", "resnet8", "--gradient-a", "2")
     listed = convoy("plan", *words, "--pipeline-splits", "list", "--json").out
     for point in json.loads(listed):
-        shape = plan(*words, "--pipeline-splits", point["name"])
+        plan_json = plan(*words, "--pipeline-splits", point["name"])
 
-        assert shape["stages"][1]["first"] == point["name"]
-        assert shape["memory"][0]["link"] == point["bytes"]
+        assert plan_json["stages"][1]["first"] == point["name"]
+        assert plan_json["memory"][0]["link"] == point["bytes"]
 
 
 def test_an_invalid_split_mentions_the_list() -> None:
@@ -230,47 +230,47 @@ def test_an_invalid_split_mentions_the_list() -> None:
 
     assert (result.code, result.out) == (2, "")
     assert "did you mean layer2/0/conv1" in result.err
-    assert "`--pipeline-splits list` shows where a stage can start" in result.err
+    assert "`--pipeline-splits list`" in result.err
 
 
-def table_values(page: str) -> list[tuple[str, str]]:
+def documented_plans(page: str) -> list[tuple[str, str]]:
     """The plans in a page: each command with its output."""
     text = (Path(__file__).parents[2] / "docs" / page).read_text()
     return re.findall(r"```console\n\$ convoy (plan [^\n]+)\n([^$`]+)```", text)
 
 
-BLOCKS, RATES = table_values("pipeline.md"), table_values("regularization.md")
+PIPELINE_PLANS, RATE_PLANS = documented_plans("pipeline.md"), documented_plans("regularization.md")
 
 
-@pytest.mark.parametrize(("command", "shown"), [*BLOCKS, *RATES])
+@pytest.mark.parametrize(("command", "output"), [*PIPELINE_PLANS, *RATE_PLANS])
 def test_the_plans_in_the_docs_match_the_output(
-    command: str, shown: str, monkeypatch: pytest.MonkeyPatch
+    command: str, output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     printed = convoy(*shlex.split(command)).out
-    full = shown.removesuffix("…\n")  # the rest of a long table
+    expected = output.removesuffix("…\n")  # a long table is shortened in the docs
 
-    assert full in printed
+    assert expected in printed
 
 
 def test_the_docs_contain_plots_of_learning_rates() -> None:
-    assert len(RATES) == 3
-    assert all("│" in displayed and "update" in displayed for _, displayed in RATES)
+    assert len(RATE_PLANS) == 3
+    assert all("│" in output and "update" in output for _, output in RATE_PLANS)
 
 
 def test_the_docs_draw_every_schedule() -> None:
-    samples = {
+    schedules = {
         command.split("--pipeline-schedule ")[1].split()[0]
-        for command, displayed in BLOCKS
-        if "F0" in displayed
+        for command, output in PIPELINE_PLANS
+        if "F0" in output
     }
 
-    assert samples == set(option_table()["pipeline_schedule"].limit.choices)
+    assert schedules == set(option_table()["pipeline_schedule"].limit.choices)
 
 
-def test_stages_that_share_a_device_have_a_memory_proportion_each() -> None:
+def test_stages_that_share_a_device_may_have_different_memory_proportions() -> None:
     splits = ("--pipeline-splits", "layer2/0", "layer3/0", "--shards", "1")
-    folded = plan(
+    plan_json = plan(
         "--model",
         "resnet20",
         *splits,
@@ -282,5 +282,5 @@ def test_stages_that_share_a_device_have_a_memory_proportion_each() -> None:
         "0.3",
     )
 
-    assert folded["options"]["available_memory_proportion"]["value"] == [0.1, 0.2, 0.3]
-    assert folded["topology"]["stages"] == 1
+    assert plan_json["options"]["available_memory_proportion"]["value"] == [0.1, 0.2, 0.3]
+    assert plan_json["topology"]["stages"] == 1

@@ -1,4 +1,4 @@
-"""convoy run: all problems are reported at once in plain lines, and nothing is run."""
+"""convoy run: error messages. All problems are reported at once, and nothing is run."""
 
 import shlex
 from pathlib import Path
@@ -8,7 +8,6 @@ from support.dry_runs import dry, refusals
 from support.run_convoy import convoy
 
 ON_IMAGENET = "python3 train.py --dataset imagenet"
-BEHIND = "write the command after `--`, as in `convoy run -- python3 train.py --config resnet50`"
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +16,7 @@ def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_two_contradicting_options_are_reported() -> None:
+def test_two_spellings_of_one_option_are_reported() -> None:
     assert refusals(f"{ON_IMAGENET} --batch-size 4 --micro-batch-size 8") == [
         "--batch-size and --micro-batch-size set the same option; give one"
     ]
@@ -67,9 +66,9 @@ def test_an_option_of_another_dialect_is_reported_with_that_dialect(
 
 def test_all_problems_of_a_command_are_reported_together() -> None:
     line = "poprun --num-instances 2 --num-replicas 3 --quiet python3 train.py --dataset imagnet"
-    message = refusals(f"{line} --model-size fifty --epochs 0 --modle resnet", "--lr", "fast")
+    lines = refusals(f"{line} --model-size fifty --epochs 0 --modle resnet", "--lr", "fast")
 
-    assert message == [
+    assert lines == [
         "unknown option --quiet of poprun; leave it out",
         "--num-replicas 3 is not a multiple of --num-instances 2; use --num-replicas 4",
         "--lr expects a number, got 'fast'",
@@ -82,20 +81,22 @@ def test_all_problems_of_a_command_are_reported_together() -> None:
 
 
 def test_rules_between_options_are_reported_with_the_rest() -> None:
-    message = refusals(f"{ON_IMAGENET} --batch-norm --BN-span 3 --replicas 4 --seed x")
+    lines = refusals(f"{ON_IMAGENET} --batch-norm --BN-span 3 --replicas 4 --seed x")
 
-    assert message[0] == "--seed expects a whole number, got 'x'"
-    assert message[1].startswith("--bn-span 3 does not divide --replicas 4")
+    assert lines[0] == "--seed expects a whole number, got 'x'"
+    assert lines[1].startswith("--bn-span 3 does not divide --replicas 4")
 
 
 @pytest.mark.parametrize(
     "words",
     [[], ["--"], ["python3", "train.py"], ["--dry-run"], ["--dry-run", "python3", "train.py"]],
 )
-def test_a_command_without_the_dashes_is_refused_with_a_fix(words: list[str]) -> None:
+def test_a_command_without_two_dashes_is_refused_with_an_example(words: list[str]) -> None:
     result = convoy("run", *words)
 
-    assert (result.code, result.out, result.err) == (2, "", f"convoy: {BEHIND}\n")
+    assert (result.code, result.out) == (2, "")
+    assert "after `--`" in result.err and "`convoy run -- python3 train.py" in result.err
+    assert result.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("words", [[""], [" "], ["", ""]])
@@ -127,11 +128,13 @@ def test_an_unknown_program_is_reported(line: str, message: str) -> None:
 
 
 def test_an_unknown_dialect_is_refused_with_the_known_ones() -> None:
-    train = "--dialect tensorlfow has no train.py; use tensorflow or pytorch"
-    validate = "--dialect tensorflow has no validate.py; use pytorch"
+    (train_error,) = refusals(ON_IMAGENET, "--dialect", "tensorlfow")
+    (validate_error,) = refusals("validate.py", "--dialect", "tensorflow")
 
-    assert refusals(ON_IMAGENET, "--dialect", "tensorlfow") == [train]
-    assert refusals("validate.py", "--dialect", "tensorflow") == [validate]
+    assert "--dialect tensorlfow has no train.py" in train_error
+    assert train_error.endswith("tensorflow or pytorch")
+    assert "--dialect tensorflow has no validate.py" in validate_error
+    assert validate_error.endswith("pytorch")
 
 
 def test_the_given_dialect_is_used() -> None:
@@ -157,7 +160,7 @@ def test_help_lists_the_options_of_the_dialect(line: str, option: str) -> None:
     assert result.out.startswith("usage: ") and option in result.out
 
 
-def test_the_help_shows_the_position_of_the_command() -> None:
+def test_the_help_shows_an_example_command() -> None:
     result = convoy("run", "--help")
 
     assert (result.code, result.err) == (0, "")

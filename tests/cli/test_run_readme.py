@@ -9,7 +9,7 @@ from support.readme_commands import ROWS, Row
 from support.readme_plans import PLANS, Figures
 from support.run_convoy import convoy
 
-PLANNED = [(row, plan) for row, plan in zip(ROWS, PLANS, strict=True) if plan is not None]
+ROWS_WITH_PLANS = [(row, plan) for row, plan in zip(ROWS, PLANS, strict=True) if plan is not None]
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def _empty_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
 
 
-def figures(plan: Meaning) -> Figures:
+def plan_figures(plan: Meaning) -> Figures:
     return Figures(
         plan["model"],
         plan["data"],
@@ -30,16 +30,16 @@ def figures(plan: Meaning) -> Figures:
     )
 
 
-def test_every_command_is_listed() -> None:
-    assert (len(ROWS), len(PLANNED)) == (54, 43)
+def test_the_number_of_commands_is_as_expected() -> None:
+    assert (len(ROWS), len(ROWS_WITH_PLANS)) == (54, 43)
 
 
-@pytest.mark.parametrize(("row", "expected"), PLANNED)
-def test_a_command_has_the_plan_of_its_application(row: Row, expected: Figures) -> None:
+@pytest.mark.parametrize(("row", "expected"), ROWS_WITH_PLANS)
+def test_a_command_has_the_same_plan_as_in_its_application(row: Row, expected: Figures) -> None:
     description = dry(row.line)
     verb = "validate" if "valid" in description["program"] else "train"
 
-    assert figures(description["plan"]) == expected
+    assert plan_figures(description["plan"]) == expected
     assert description["dialect"] == row.dialect
     assert description["program"] == Path(row.start.split()[1]).name
     assert shlex.split(description["command"])[:2] == ["convoy", verb]
@@ -49,26 +49,24 @@ def test_a_command_has_the_plan_of_its_application(row: Row, expected: Figures) 
 
 
 def test_an_option_without_its_value_is_reported_by_name() -> None:
-    line = the_row("--ipus-per-replica --mpi-local-args").line
+    (message,) = refusals(the_row("--ipus-per-replica --mpi-local-args").line)
 
-    assert refusals(line) == ["--ipus-per-replica needs a value, as in `--ipus-per-replica N`"]
+    assert message.startswith("--ipus-per-replica needs a value")
 
 
 def test_python_without_a_program_is_refused_with_the_reason() -> None:
-    line = the_row("python3 --config").line
+    (message,) = refusals(the_row("python3 --config").line)
 
-    assert refusals(line) == [
-        "python3 is followed by --config where a program is expected; name the program first, "
-        "as in `convoy run -- python3 train.py --config NAME`"
-    ]
+    assert message.startswith("python3 is followed by --config")
+    assert "`convoy run -- python3 train.py --config NAME`" in message
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if "my_config" in row.tail])
 def test_an_unknown_configuration_is_reported(row: Row) -> None:
-    assert refusals(row.line) == [
-        "--config 'my_config' is not a shipped configuration, and no configs.yml here defines it; "
-        "`convoy configs` lists the shipped ones"
-    ]
+    (message,) = refusals(row.line)
+
+    assert message.startswith("--config 'my_config' is not a shipped configuration")
+    assert "configs.yml" in message and "`convoy configs`" in message
 
 
 def test_an_unknown_benchmark_is_reported_by_name() -> None:
@@ -78,7 +76,7 @@ def test_an_unknown_benchmark_is_reported_by_name() -> None:
     assert message.endswith(", …") and message.count("G16_") == 1
 
 
-def test_help_of_the_dialect_exits_with_0() -> None:
+def test_help_of_the_dialect_is_printed() -> None:
     result = convoy("run", "--", *shlex.split(the_row("--help").line))
 
     assert (result.code, result.err) == (0, "")
@@ -88,10 +86,16 @@ def test_help_of_the_dialect_exits_with_0() -> None:
 
 def test_a_cluster_is_counted_in_processes_and_hosts() -> None:
     topology = dry(the_row("mpirun", "TF_CONFIG").line)["plan"]["topology"]
-    large = dry(the_row("--num-replicas=16 --num-instances=16").line)["plan"]["topology"]
+    large_topology = dry(the_row("--num-replicas=16 --num-instances=16").line)["plan"]["topology"]
 
     assert topology == {"hosts": 2, "instances": 2, "replicas": 2, "stages": 1, "processes": 2}
-    assert large == {"hosts": 4, "instances": 16, "replicas": 16, "stages": 4, "processes": 64}
+    assert large_topology == {
+        "hosts": 4,
+        "instances": 16,
+        "replicas": 16,
+        "stages": 4,
+        "processes": 64,
+    }
 
 
 def assert_every_option_is_reported(row: Row, description: Meaning) -> None:

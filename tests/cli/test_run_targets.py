@@ -1,4 +1,4 @@
-"""convoy run: commands that work on an existing or a missing run."""
+"""convoy run: commands that resume, validate or average an existing or a missing run."""
 
 import shutil
 from pathlib import Path
@@ -14,9 +14,9 @@ VERBS = {
     "validation.py": "validate",
     "weight_avg.py": "average",
 }
-OF_RUN = [row for row in ROWS if "RUN" in row.tail and row.start.split()[1] in VERBS]
-NAMELESS = [row for row in OF_RUN if "--config" not in row.tail]
-NAMED = [row for row in OF_RUN if "--config" in row.tail]
+RUN_ROWS = [row for row in ROWS if "RUN" in row.tail and row.start.split()[1] in VERBS]
+ROWS_WITHOUT_CONFIG = [row for row in RUN_ROWS if "--config" not in row.tail]
+ROWS_WITH_CONFIG = [row for row in RUN_ROWS if "--config" in row.tail]
 
 
 @pytest.fixture(scope="module")
@@ -40,26 +40,26 @@ def training_values(plan: Meaning) -> tuple[object, ...]:
     return plan["model"], plan["data"], batch, updates, plan["learning_rate"]["base"]
 
 
-# 8 images × 2 micro-batches; 96 samples are 6 updates, twice.
-AS_TRAINED = ("resnet8", "shapes", 16, 12, 0.02)
+# 8 images × 2 micro-batches; 96 samples are 6 updates, in each of 2 epochs.
+TRAINING_VALUES = ("resnet8", "shapes", 16, 12, 0.02)
 
 
-def test_six_commands_work_on_a_run() -> None:
-    assert (len(NAMELESS), len(NAMED)) == (4, 2)
+def test_the_readmes_have_six_commands_for_a_run() -> None:
+    assert (len(ROWS_WITHOUT_CONFIG), len(ROWS_WITH_CONFIG)) == (4, 2)
 
 
-@pytest.mark.parametrize("row", OF_RUN)
+@pytest.mark.parametrize("row", RUN_ROWS)
 def test_the_plan_is_that_of_the_run(row: Row, run: Path) -> None:
     description = dry(command_for_run(row, run))
     verb = VERBS[description["program"]]
 
-    assert training_values(description["plan"]) == AS_TRAINED
+    assert training_values(description["plan"]) == TRAINING_VALUES
     assert description["command"].split()[:3] == ["convoy", verb, str(run)]
     assert description["dialect"] == row.dialect
 
 
-@pytest.mark.parametrize("row", NAMED)
-def test_a_run_has_its_own_configuration_which_is_reported(row: Row, run: Path) -> None:
+@pytest.mark.parametrize("row", ROWS_WITH_CONFIG)
+def test_the_configuration_of_the_command_is_dropped_and_reported(row: Row, run: Path) -> None:
     description = dry(command_for_run(row, run))
     name = row.tail.split()[1]
 
@@ -69,16 +69,16 @@ def test_a_run_has_its_own_configuration_which_is_reported(row: Row, run: Path) 
     assert "--config" not in description["command"]
 
 
-@pytest.mark.parametrize("row", NAMELESS)
-def test_without_the_folder_the_run_is_unknown(row: Row) -> None:
+@pytest.mark.parametrize("row", ROWS_WITHOUT_CONFIG)
+def test_a_missing_run_without_a_configuration_has_no_plan(row: Row) -> None:
     description = dry(row.line)
 
     assert description["plan"] is None
     assert description["command"] == f"convoy {VERBS[description['program']]} RUN"
 
 
-@pytest.mark.parametrize("row", NAMED)
-def test_without_the_folder_a_named_configuration_describes_the_training(row: Row) -> None:
+@pytest.mark.parametrize("row", ROWS_WITH_CONFIG)
+def test_the_plan_of_a_missing_run_is_that_of_the_named_configuration(row: Row) -> None:
     description = dry(row.line)
     name = row.tail.split()[1]
 
@@ -87,7 +87,7 @@ def test_without_the_folder_a_named_configuration_describes_the_training(row: Ro
     assert all("--config" not in entry["word"] for entry in description["dropped"])
 
 
-def test_training_starts_a_new_run_and_reports_it(run: Path) -> None:
+def test_training_starts_a_new_run_and_drops_the_given_one(run: Path) -> None:
     row = the_row("train.py", "--shards 1", "RUN")
     description = dry(command_for_run(row, run))
 
@@ -99,27 +99,31 @@ def test_training_starts_a_new_run_and_reports_it(run: Path) -> None:
     }
 
 
-def test_a_checkpoint_belongs_to_its_run(run: Path) -> None:
+def test_a_checkpoint_has_the_configuration_of_its_run(run: Path) -> None:
     checkpoint = run / "checkpoints" / "update-12"
     description = dry(f"python3 validate.py --checkpoint-input-path {checkpoint}")
 
-    assert training_values(description["plan"]) == AS_TRAINED
+    assert training_values(description["plan"]) == TRAINING_VALUES
     assert description["command"] == f"convoy validate {checkpoint}"
 
 
 def test_a_checkpoint_without_its_run_uses_the_configuration(run: Path, tmp_path: Path) -> None:
-    alone = shutil.copytree(run / "checkpoints" / "update-12", tmp_path / "update-12")
-    description = dry(f"python3 validation.py --config mk2_resnet8_test --restore-path {alone}")
+    checkpoint = shutil.copytree(run / "checkpoints" / "update-12", tmp_path / "update-12")
+    description = dry(
+        f"python3 validation.py --config mk2_resnet8_test --restore-path {checkpoint}"
+    )
 
     assert description["plan"]["model"] == "resnet8"
-    assert description["command"].startswith(f"convoy validate {alone} --config mk2_resnet8_test")
+    assert description["command"].startswith(
+        f"convoy validate {checkpoint} --config mk2_resnet8_test"
+    )
 
 
 def test_options_of_a_validation_do_not_change_the_training(run: Path) -> None:
     words = "--batch-size 64 --log-dir elsewhere --replicas 999 --epochs 7"
     description = dry(f"python3 validation.py --restore-path {run} {words}")
 
-    assert training_values(description["plan"]) == AS_TRAINED
+    assert training_values(description["plan"]) == TRAINING_VALUES
     assert "--valid-batch-size 64" in description["command"]
 
 
@@ -140,5 +144,5 @@ def test_a_changed_training_is_refused_before_it_starts(run: Path) -> None:
     ("program", "flag"),
     [("restore.py", "--checkpoint-input-path"), ("weight_avg.py --mode mean", "--restore-path")],
 )
-def test_a_command_without_a_run_is_refused_with_a_fix(program: str, flag: str) -> None:
+def test_a_command_without_a_run_is_refused_with_the_missing_flag(program: str, flag: str) -> None:
     assert refusals(f"python3 {program}") == [f"{program.split()[0]} needs {flag} RUN"]

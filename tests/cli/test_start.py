@@ -1,4 +1,4 @@
-"""Fast commands import nothing heavy: those that `benchmarks/start.py` times."""
+"""The commands that `benchmarks/start.py` times import no heavy packages."""
 
 import json
 import subprocess
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-HEAVY = ["torch", "numpy", "rich"]
-LATER = [
+HEAVY_PACKAGES = ["torch", "numpy", "rich"]
+NOT_FOR_HELP = [
     "convoy.launch.supervisor",
     "convoy.planning.plan",
     "multiprocessing",
-]  # not needed for help
+]
 
-LOADED = f"""
+OUTCOMES_SCRIPT = f"""
 import contextlib, io, json, sys
 sys.path.insert(0, {str(BENCHMARKS)!r})
 from convoy.cli.main import main
@@ -24,7 +24,7 @@ outcomes = {{}}
 for command in COMMANDS:
     with contextlib.redirect_stdout(io.StringIO()) as out:
         code = int(main(list(command.words)))
-    loaded = [name for name in {HEAVY + LATER} if name in sys.modules]
+    loaded = [name for name in {HEAVY_PACKAGES + NOT_FOR_HELP} if name in sys.modules]
     outcomes[command.name] = [code, bool(out.getvalue()), loaded]
 print(json.dumps(outcomes))
 """
@@ -32,24 +32,28 @@ print(json.dumps(outcomes))
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, tuple[int, bool, list[str]]]:
-    """Exit code, whether anything was printed, and the imported modules."""
-    ran = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr
-    answers: dict[str, tuple[int, bool, list[str]]] = json.loads(ran.stdout)
-    return answers
+    """For each command: exit code, whether it printed anything, and the imported modules."""
+    process = subprocess.run(
+        [sys.executable, "-c", OUTCOMES_SCRIPT], capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
+    outcomes: dict[str, tuple[int, bool, list[str]]] = json.loads(process.stdout)
+    return outcomes
 
 
 @pytest.mark.processes
-def test_no_command_imports_anything_heavy(
+def test_no_command_imports_heavy_packages(
     outcomes: dict[str, tuple[int, bool, list[str]]],
 ) -> None:
     assert {name: code for name, (code, _, _) in outcomes.items() if code} == {}
     assert all(printed for _, printed, _ in outcomes.values())
-    assert {name for _, _, loaded in outcomes.values() for name in loaded} & set(HEAVY) == set()
+    assert {name for _, _, loaded in outcomes.values() for name in loaded} & set(
+        HEAVY_PACKAGES
+    ) == set()
 
 
 @pytest.mark.processes
-def test_help_is_printed_before_torch_is_imported(
+def test_help_imports_neither_the_planner_nor_the_supervisor(
     outcomes: dict[str, tuple[int, bool, list[str]]],
 ) -> None:
     assert [outcomes[name][2] for name in ("--help", "train --help", "options")] == [[], [], []]

@@ -9,7 +9,7 @@ from support.run_convoy import TINY, convoy
 
 from convoy.errors import ConfigError
 
-CLOSE = 1e-4
+TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -28,25 +28,25 @@ def scores(run: Path, *words: str) -> list[dict[str, Any]]:
 
 
 def run_scores(run: Path) -> list[dict[str, Any]]:
-    """The scores that the run itself measured, with its norms not folded."""
+    """The scores that the run measured during training, without folded norms."""
     return [json.loads(line) for line in (run / "validation.jsonl").read_text().splitlines()]
 
 
-def agree(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> bool:
+def scores_agree(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> bool:
     """Whether each checkpoint has the same loss, and at most two predictions differ."""
-    return [row["update"] for row in ours] == [row["update"] for row in theirs] and all(
-        row["loss"] == pytest.approx(expected["loss"], rel=CLOSE)
+    return [row["update"] for row in first] == [row["update"] for row in second] and all(
+        row["loss"] == pytest.approx(expected["loss"], rel=TOLERANCE)
         and abs(row["top1"] - expected["top1"]) <= 2 / 2000
-        for row, expected in zip(ours, theirs, strict=True)
+        for row, expected in zip(first, second, strict=True)
     )
 
 
 def test_folded_norms_match_the_scores_of_the_run(run: Path) -> None:
-    ours = scores(run)
+    validated = scores(run)
 
-    assert len(ours) == 2
-    assert ours[0]["loss"] != pytest.approx(ours[1]["loss"], rel=100 * CLOSE)
-    assert agree(ours, run_scores(run))
+    assert len(validated) == 2
+    assert validated[0]["loss"] != pytest.approx(validated[1]["loss"], rel=100 * TOLERANCE)
+    assert scores_agree(validated, run_scores(run))
 
 
 def test_the_reported_weights_are_not_folded(run: Path) -> None:
@@ -60,7 +60,7 @@ def test_onnx_runtime_matches_torch_for_every_checkpoint(run: Path) -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
 
-    assert agree(scores(run, "--backend=onnxruntime"), run_scores(run))
+    assert scores_agree(scores(run, "--backend=onnxruntime"), run_scores(run))
 
 
 @pytest.mark.evidence
@@ -68,7 +68,7 @@ def test_onnx_runtime_matches_torch_for_every_checkpoint(run: Path) -> None:
 def test_compiled_torch_matches_torch_for_every_checkpoint(run: Path, tmp_path: Path) -> None:
     words = ("--backend=compiled", "--model-cache-path", str(tmp_path / "programs"))
 
-    assert agree(scores(run, *words), run_scores(run))
+    assert scores_agree(scores(run, *words), run_scores(run))
     assert list((tmp_path / "programs").rglob("*.so"))
 
 
@@ -87,10 +87,9 @@ def test_a_missing_extra_is_reported_with_its_name(
     result = convoy("validate", run, "--backend=onnxruntime")
 
     assert (result.code, result.out) == (2, "")
-    assert result.err == (
-        "convoy: --backend onnxruntime needs onnx, onnxscript, onnxruntime; "
-        "install with: pip install 'convoy-cnn[onnx]'\n"
-    )
+    assert "--backend onnxruntime" in result.err
+    assert "onnx, onnxscript, onnxruntime" in result.err
+    assert "pip install 'convoy-cnn[onnx]'" in result.err and result.err.count("\n") == 1
 
 
 def test_compile_selects_the_compiled_backend(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,19 +97,19 @@ def test_compile_selects_the_compiled_backend(run: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(
         "convoy.run.validation.check_backend", lambda name, _: requested.append(name)
     )
-    monkeypatch.setattr("convoy.run.validation._CheckpointValidator", _no_benchmark_mode)
+    monkeypatch.setattr("convoy.run.validation._CheckpointValidator", _stop_before_validation)
     convoy("validate", run, "--compile")
     convoy("validate", run)
 
     assert requested == ["compiled", "torch"]
 
 
-def _no_benchmark_mode(*words: object) -> None:
-    raise ConfigError(f"nothing is measured here: {len(words)}")
+def _stop_before_validation(*args: object) -> None:
+    raise ConfigError(f"stopped by the test: {len(args)} arguments")
 
 
-def test_compile_beside_another_backend_is_refused(run: Path) -> None:
+def test_compile_with_another_backend_is_refused(run: Path) -> None:
     result = convoy("validate", run, "--compile", "--backend=onnxruntime")
 
     assert result.code == 2
-    assert "--compile and --backend onnxruntime are mutually exclusive; use one" in result.err
+    assert "--compile" in result.err and "--backend onnxruntime" in result.err

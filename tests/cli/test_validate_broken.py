@@ -20,6 +20,5 @@ def test_a_loss_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
     result = convoy("validate", path, *TINY)
 
     assert result.code == 5
-    assert (
-        result.err == f"convoy: the loss of {path} is nan: the network's outputs are not finite\n"
-    )
+    assert str(path) in result.err and "not finite" in result.err
+    assert result.err.count("\n") == 1

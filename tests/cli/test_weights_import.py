@@ -1,4 +1,4 @@
-"""convoy import: a folder that every other verb accepts, and its messages."""
+"""convoy import: the written folder, which other verbs accept, and the error messages."""
 
 import json
 import os
@@ -11,30 +11,32 @@ from support.foreign_weights import target_for, tensors
 from support.published_keys import LAYOUTS
 from support.run_convoy import TINY, convoy
 
-V3_SMALL = next(
+MOBILENET_V3_SMALL = next(
     keys
     for model, naming, keys, _ in LAYOUTS
     if (model, naming) == ("mobilenet-v3-small-published", "torchvision")
 )
 
 
-def resnet8(path: Path, classes: int = 10) -> Path:
-    forms = target_for("resnet8", num_classes=classes).tensors
-    torch.save(tensors({name: tuple(form.shape) for name, form in forms.items()}), path)
+def write_resnet8(path: Path, classes: int = 10) -> Path:
+    parameters = target_for("resnet8", num_classes=classes).tensors
+    torch.save(
+        tensors({name: tuple(parameter.shape) for name, parameter in parameters.items()}), path
+    )
     return path
 
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("import")
-    file = resnet8(folder / "weights.pth")
+    file = write_resnet8(folder / "weights.pth")
     result = convoy("import", file, "--model=resnet8", "--output", folder / "run")
     assert (result.code, result.err) == (0, "")
     return folder / "run"
 
 
-def test_an_import_prints_its_source_names_and_next_command(tmp_path: Path) -> None:
-    file, run = resnet8(tmp_path / "weights.pth"), tmp_path / "run"
+def test_an_import_prints_its_source_and_the_next_command(tmp_path: Path) -> None:
+    file, run = write_resnet8(tmp_path / "weights.pth"), tmp_path / "run"
     result = convoy("import", file, "--model=resnet8", "--output", run)
     lines = result.out.splitlines()
 
@@ -43,15 +45,15 @@ def test_an_import_prints_its_source_names_and_next_command(tmp_path: Path) -> N
     assert lines[2] == f"next: convoy validate {run}, or convoy train --init-path {run}"
 
 
-def test_the_linear_layer_of_torchvision_becomes_a_convolution(tmp_path: Path) -> None:
-    torch.save(tensors(V3_SMALL), tmp_path / "v3.pth")
+def test_a_linear_layer_of_torchvision_can_become_a_convolution(tmp_path: Path) -> None:
+    torch.save(tensors(MOBILENET_V3_SMALL), tmp_path / "v3.pth")
     words = ("--model=mobilenet-v3-small-published", "--output", tmp_path / "run", "--json")
     row = json.loads(convoy("import", tmp_path / "v3.pth", *words).out)
 
     assert (row["naming"], row["parameters"], row["notes"]) == ("torchvision", 2_542_856, [])
 
 
-def test_validation_uses_the_folder(imported: Path) -> None:
+def test_the_imported_folder_can_be_validated(imported: Path) -> None:
     result = convoy(
         "validate", imported, "--samples=16", "--image-size=12", "--threads=1", "--json"
     )
@@ -82,14 +84,14 @@ def test_a_checkpoint_for_other_classes_gets_a_new_head(imported: Path, tmp_path
 
 
 def test_a_folder_with_a_run_is_not_overwritten(imported: Path, tmp_path: Path) -> None:
-    file = resnet8(tmp_path / "weights.pth")
+    file = write_resnet8(tmp_path / "weights.pth")
     result = convoy("import", file, "--model=resnet8", "--output", imported)
 
     assert result.code == 2 and "already contains weights or a run" in result.err
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "why"),
+    ("words", "code", "message"),
     [
         (["--model=resnet14"], 4, "does not match resnet14: "),
         (["--model=resnet9"], 2, "--model 'resnet9' is unknown; did you mean"),
@@ -98,13 +100,13 @@ def test_a_folder_with_a_run_is_not_overwritten(imported: Path, tmp_path: Path) 
     ],
 )
 def test_an_invalid_import_is_reported_in_one_line_and_leaves_no_file(
-    tmp_path: Path, words: list[str], code: int, why: str
+    tmp_path: Path, words: list[str], code: int, message: str
 ) -> None:
-    file = resnet8(tmp_path / "weights.pth")
+    file = write_resnet8(tmp_path / "weights.pth")
     result = convoy("import", file, *words, "--output", tmp_path / "run")
 
     assert result.code == code
-    assert why in result.err and result.err.count("\n") == 1
+    assert message in result.err and result.err.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 

@@ -20,7 +20,7 @@ def make_parser() -> ConfigArgumentParser:
     return parser
 
 
-def read(*words: str) -> tuple[dict[str, Any], list[str]]:
+def parse(*words: str) -> tuple[dict[str, Any], list[str]]:
     parser = make_parser()
     args, extra = parser.parse_known_args(expand_prefixes(list(words), parser))
     assert extra == []
@@ -30,17 +30,17 @@ def read(*words: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def values(*words: str) -> dict[str, Any]:
-    parsed, problems = read(*words)
+    parsed, problems = parse(*words)
     assert problems == []
     return parsed
 
 
 def problems(*words: str) -> list[str]:
-    return read(*words)[1]
+    return parse(*words)[1]
 
 
 def cli_words(name: str, value: Any) -> list[str]:
-    """The words with which a user would set an option."""
+    """The arguments that set an option to this value."""
     row = option_table()[name]
     if value is None:
         return []
@@ -54,7 +54,7 @@ def cli_words(name: str, value: Any) -> list[str]:
 
 @option_values.LIGHT
 @given(option_values.values())
-def test_every_value_of_every_option_is_parsed_from_its_words(expected: dict[str, Any]) -> None:
+def test_every_value_of_every_option_is_parsed_from_its_arguments(expected: dict[str, Any]) -> None:
     words = [word for name, value in expected.items() for word in cli_words(name, value)]
 
     assert values(*words) == {name: value for name, value in expected.items() if value is not None}
@@ -138,14 +138,14 @@ def test_all_problems_are_reported_together() -> None:
     ]
 
 
-def test_a_value_beyond_its_limits_stays_in_the_settings() -> None:
-    parsed, lines = read("--data", "mnist", "--epoch", "x")
+def test_a_value_beyond_its_limits_is_still_in_the_settings() -> None:
+    parsed, lines = parse("--data", "mnist", "--epoch", "x")
 
     assert parsed == {"data": "mnist"}
     assert len(lines) == 2
 
 
-def test_a_wrong_argument_of_the_command_itself_refers_to_the_help() -> None:
+def test_an_invalid_argument_that_is_not_an_option_refers_to_the_help() -> None:
     parser = make_parser()
     parser.add_argument("--depth", type=int)
 
@@ -155,13 +155,13 @@ def test_a_wrong_argument_of_the_command_itself_refers_to_the_help() -> None:
 
 def test_the_help_lists_every_option_with_an_effect_once_in_its_section() -> None:
     text = make_parser().format_help()
-    displayed = [line.split()[0] for line in text.splitlines() if line.startswith("  --")]
+    flags = [line.split()[0] for line in text.splitlines() if line.startswith("  --")]
     rows = [row for row in option_table().values() if row.has_effect]
     titles = [
         SECTIONS[name].__doc__.split(".")[0].lower() for name in {row.section for row in rows}
     ]
 
-    assert displayed == [row.flag for row in rows]
+    assert flags == [row.flag for row in rows]
     assert all(f"\n{title}:\n" in text for title in titles)
 
 

@@ -1,4 +1,4 @@
-"""Two options that set the same thing: the higher source applies; one source may set only one."""
+"""Exclusive options: the source with higher precedence applies, and no source may set both."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from convoy.config.schema import (
 from convoy.errors import ConfigError
 from convoy.planning.plan import plan_run
 
-# A value of each option that is not the default.
+# A value other than the default for each option.
 VALUES: dict[str, Any] = {
     "epoch": 7.0,
     "updates": 9,
@@ -38,7 +38,7 @@ VALUES: dict[str, Any] = {
     "logs_per_epoch": 2,
     "log_freq": 5,
 }
-COMBINABLE = ("lr_epoch_decay", "lr_share_decay")  # these two may be set together
+COMBINABLE = ("lr_epoch_decay", "lr_share_decay")
 ORDERED_PAIRS = [pair for a, b in exclusive_pairs() for pair in ((a, b), (b, a))]
 LAYERS = ("dialect_defaults", "named_config", "command_line")
 
@@ -48,27 +48,27 @@ def resolve_layers(**layers: dict[str, Any]) -> ResolvedConfig:
     return resolve(RequestedOptions(**settings, environment={}))
 
 
-def unset(name: str) -> Any:
+def unset_value(name: str) -> Any:
     row = option_table()[name]
     return None if row.value_type.optional else row.default
 
 
-def test_every_exclusive_option_has_a_value_here() -> None:
+def test_every_exclusive_option_is_tested() -> None:
     assert {name for pair in exclusive_pairs() for name in pair} == set(VALUES)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (0, 2), (1, 2)])
 @pytest.mark.parametrize(("winner", "loser"), ORDERED_PAIRS)
-def test_the_higher_source_applies_and_unsets_the_other(
+def test_the_source_with_higher_precedence_unsets_the_other_option(
     winner: str, loser: str, low: int, high: int
 ) -> None:
-    above, below = LAYERS[high], LAYERS[low]
+    high_layer, low_layer = LAYERS[high], LAYERS[low]
     settings = resolve_layers(
-        **{above: {winner: VALUES[winner]}, below: {loser: VALUES[loser]}}
+        **{high_layer: {winner: VALUES[winner]}, low_layer: {loser: VALUES[loser]}}
     ).settings
 
-    assert settings[winner] == Setting(VALUES[winner], above)
-    assert settings[loser] == Setting(unset(loser), above)
+    assert settings[winner] == Setting(VALUES[winner], high_layer)
+    assert settings[loser] == Setting(unset_value(loser), high_layer)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -93,7 +93,7 @@ def test_drops_by_epoch_and_by_fraction_can_be_combined() -> None:
 
 
 @pytest.mark.parametrize(("drops", "rates"), [((), 1), ((0.5,), 2), ((0.5, 0.75), 3)])
-def test_multipliers_are_one_more_than_drops(drops: tuple[float, ...], rates: int) -> None:
+def test_there_is_one_more_multiplier_than_drops(drops: tuple[float, ...], rates: int) -> None:
     for count in range(1, 5):
         values = {"lr_share_decay": drops, "lr_multipliers": (1.0,) * count}
         if count == rates:
@@ -115,10 +115,10 @@ def test_an_unset_learning_rate_is_refused() -> None:
 def test_in_tensorflow_an_absolute_final_rate_overrides_a_fraction() -> None:
     words = ("--lr-schedule", "polynomial_decay_lr", "--poly-lr-end-ratio", "0.5")
     command = ("train.py", "--dataset=imagenet", *words, "--abs-end-learning-rate", "0.01")
-    meaning = json.loads(convoy("run", "--dry-run", "--", "python3", *command).out)
+    description = json.loads(convoy("run", "--dry-run", "--", "python3", *command).out)
 
-    assert meaning["plan"]["options"]["abs_end_learning_rate"]["value"] == 0.01
-    assert meaning["dropped"] == [
+    assert description["plan"]["options"]["abs_end_learning_rate"]["value"] == 0.01
+    assert description["dropped"] == [
         {"word": "--poly-lr-end-ratio 0.5", "reason": "--abs-end-learning-rate wins"}
     ]
 
@@ -172,13 +172,12 @@ def test_resuming_with_another_learning_rate_needs_override(tmp_path: Path) -> N
     assert (rate.poly_lr_end_ratio, rate.abs_end_learning_rate) == (0.5, None)
 
 
-def test_an_exponent_allows_another_layout() -> None:
-    """The samples of an update stay the same, and so does the rate."""
-    batch = {"micro_batch_size": 4, "gradient_accumulation": 8}
-    other = {"micro_batch_size": 4, "gradient_accumulation": 2, "replicas": 4}
+def test_a_rate_from_an_exponent_does_not_depend_on_the_layout() -> None:
+    one_replica = {"micro_batch_size": 4, "gradient_accumulation": 8}
+    four_replicas = {"micro_batch_size": 4, "gradient_accumulation": 2, "replicas": 4}
     rates = [
         plan_run(resolve_layers(command_line={**EXPONENT, **layout}).config).loop.learning_rate
-        for layout in (batch, other)
+        for layout in (one_replica, four_replicas)
     ]
 
     assert rates[0] == rates[1]

@@ -27,7 +27,7 @@ from convoy.config.schema import (
 from convoy.errors import ConfigError
 
 
-def test_every_option_has_a_flag_of_its_name() -> None:
+def test_every_option_has_its_flag() -> None:
     targets = {flag.spelling: flag.option_name for flag in canonical().flags}
 
     assert {row.flag: row.name for row in option_table().values()}.items() <= targets.items()
@@ -39,11 +39,13 @@ def test_no_spelling_occurs_twice() -> None:
     assert [spelling for spelling, count in counts.items() if count > 1] == []
 
 
-def test_exactly_the_booleans_are_switches_that_can_be_turned_off() -> None:
+def test_exactly_the_boolean_options_can_be_turned_off() -> None:
     switches = {row.name for row in option_table().values() if row.value_type.base is bool}
-    off = {flag.option_name for flag in canonical().flags if flag.spelling.startswith("--no-")}
+    with_no_flag = {
+        flag.option_name for flag in canonical().flags if flag.spelling.startswith("--no-")
+    }
 
-    assert off == switches
+    assert with_no_flag == switches
     assert {flag.option_name for flag in canonical().flags if flag.const is not None} == switches
 
 
@@ -74,49 +76,49 @@ def combine_global_batch(translation: Translation) -> None:
         return
     total, replicas = int(samples.value), translation.get("replicas", 1)
     if total % replicas:
-        raise OptionTypeError(f"--all-samples {total} does not divide by --copies {replicas}")
+        raise OptionTypeError(f"--all-samples {total} does not divide by --num-replicas {replicas}")
     translation.set_option("micro_batch_size", total // replicas, samples)
 
 
 def defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
-    has_groups = chosen.get("norm_type") == "group"
-    return {"lr": 0.5, "updates": 80 if has_groups else 40, "norm_num_groups": 4}
+    is_group_norm = chosen.get("norm_type") == "group"
+    return {"lr": 0.5, "updates": 80 if is_group_norm else 40, "norm_num_groups": 4}
 
 
-TEST_DIALECT = Dialect(
-    "harbor",
+EXAMPLE_DIALECT = Dialect(
+    "example",
     flags=(
         Flag("--size", option_name="model", parser=model_from_size),
-        Flag("--copies", option_name="replicas"),
+        Flag("--num-replicas", option_name="replicas"),
         Flag("--all-samples", option_name="all_samples"),
-        Flag("--calm", option_name="augment", const=False),
+        Flag("--no-crop", option_name="augment", const=False),
         Flag("--groups", option_name="norm_type", const="group"),
         Flag("--batches", option_name="norm_type", const="batch"),
-        Flag("--cuts", option_name="pipeline_splits"),
-        Flag("--speed", option_name="lr"),
-        Flag("--mirrored", option_name="zero_init_last_norm"),
-        Flag("--tiles", dropped="there are none"),
-        Flag("--tiled", const=True, dropped="there are none"),
+        Flag("--splits-at", option_name="pipeline_splits"),
+        Flag("--rate", option_name="lr"),
+        Flag("--zero-norm", option_name="zero_init_last_norm"),
+        Flag("--tiles", dropped="devices have no tiles"),
+        Flag("--tiled", const=True, dropped="devices have no tiles"),
         Flag("--depth", option_name="accumulates", value_if_bare=True),
-        Flag("--sails", option_name="sails", is_list=True),
+        Flag("--labels", option_name="labels", is_list=True),
         Flag("--unchecked", option_name="validates", const=False, yaml_key="validation"),
     ),
     defaults=defaults,
-    combiners=(combine_global_batch, lambda translation: discard_parts(translation)),
+    combiners=(combine_global_batch, lambda translation: combine_parts(translation)),
 )
 
 
-def discard_parts(translation: Translation) -> None:
-    """Store parts in the name of the run, so that tests can see them."""
-    for part in ("accumulates", "sails", "validates"):
+def combine_parts(translation: Translation) -> None:
+    """Store the parts in the option `name`, where the tests can check them."""
+    for part in ("accumulates", "labels", "validates"):
         setting = translation.pop(part)
         if setting is not None:
             translation.set_option("name", str(setting.value), setting)
 
 
 def make_parser() -> ConfigArgumentParser:
-    parser = ConfigArgumentParser(prog="harbor", allow_abbrev=False)
-    add_flags(parser, TEST_DIALECT)
+    parser = ConfigArgumentParser(prog="example", allow_abbrev=False)
+    add_flags(parser, EXAMPLE_DIALECT)
     return parser
 
 
@@ -128,15 +130,15 @@ def occurrences(line: str) -> list[FlagOccurrence]:
     return flags
 
 
-def read(line: str) -> tuple[dict[str, Any], list[str]]:
-    parsed = parse_flags(occurrences(line), TEST_DIALECT)
+def parse(line: str) -> tuple[dict[str, Any], list[str]]:
+    parsed = parse_flags(occurrences(line), EXAMPLE_DIALECT)
     return setting_values(parsed.settings), [*map(str, parsed.problems)]
 
 
 def resolved(line: str) -> ResolvedConfig:
-    parsed = parse_flags(occurrences(line), TEST_DIALECT)
+    parsed = parse_flags(occurrences(line), EXAMPLE_DIALECT)
     raise_problems(parsed.problems)
-    defaults = TEST_DIALECT.default_settings(setting_values(parsed.settings))
+    defaults = EXAMPLE_DIALECT.default_settings(setting_values(parsed.settings))
     return resolve(RequestedOptions(parsed.settings, environment={}, dialect_defaults=defaults))
 
 
@@ -144,24 +146,24 @@ def resolved(line: str) -> ResolvedConfig:
     ("line", "values"),
     [
         ("--size 50", {"model": "resnet50"}),
-        ("--copies=4", {"replicas": 4}),
-        ("--calm", {"augment": False}),
-        ("--calm=false", {"augment": True}),
+        ("--num-replicas=4", {"replicas": 4}),
+        ("--no-crop", {"augment": False}),
+        ("--no-crop=false", {"augment": True}),
         ("--groups", {"norm_type": "group"}),
         ("--groups --batches", {"norm_type": "batch"}),
-        ("--cuts a b", {"pipeline_splits": ("a", "b")}),
-        ("--mirrored false", {"zero_init_last_norm": False}),
+        ("--splits-at a b", {"pipeline_splits": ("a", "b")}),
+        ("--zero-norm false", {"zero_init_last_norm": False}),
         ("--all-samples 32", {"micro_batch_size": 32}),
-        ("--all 32 --copies 4", {"replicas": 4, "micro_batch_size": 8}),
+        ("--all 32 --num-replicas 4", {"replicas": 4, "micro_batch_size": 8}),
         ("--depth", {"name": "True"}),
         ("--depth 3", {"name": "3"}),
-        ("--sails a b,c", {"name": "('a', 'b', 'c')"}),
+        ("--labels a b,c", {"name": "('a', 'b', 'c')"}),
         ("--tiles 3 --tiled", {}),
         ("--unchecked", {"name": "False"}),
     ],
 )
 def test_every_kind_of_flag_sets_its_option(line: str, values: dict[str, Any]) -> None:
-    assert read(line) == (values, [])
+    assert parse(line) == (values, [])
 
 
 @pytest.mark.parametrize(
@@ -172,36 +174,39 @@ def test_every_kind_of_flag_sets_its_option(line: str, values: dict[str, Any]) -
         ("--all-samples", "--all-samples needs a value"),
         ("--groups=4", "--groups takes no value, got '4'"),
         ("--groups=false", "--groups takes no value, got 'false'"),
-        ("--all-samples 30 --copies 4", "--all-samples 30 does not divide by --copies 4"),
-        ("--speed -1", "--speed must be at least 0, got -1"),
+        (
+            "--all-samples 30 --num-replicas 4",
+            "--all-samples 30 does not divide by --num-replicas 4",
+        ),
+        ("--rate -1", "--rate must be at least 0, got -1"),
         ("--all-samples 0", "--micro-batch-size must be at least 1, got 0"),
-        ("--copies 0", "--copies must be at least 1, got 0"),
+        ("--num-replicas 0", "--num-replicas must be at least 1, got 0"),
     ],
 )
-def test_a_problem_is_reported_in_the_words_of_the_dialect(line: str, text: str) -> None:
-    assert read(line)[1] == [text]
+def test_a_problem_is_reported_with_the_flag_of_the_dialect(line: str, text: str) -> None:
+    assert parse(line)[1] == [text]
 
 
-def test_a_part_that_no_combiner_uses_is_an_error_of_the_dialect() -> None:
+def test_a_part_that_no_combiner_uses_is_an_error() -> None:
     with pytest.raises(AssertionError, match="no combiner"):
-        parse_flags(occurrences("--all-samples=8"), Dialect("bare", TEST_DIALECT.flags))
+        parse_flags(occurrences("--all-samples=8"), Dialect("bare", EXAMPLE_DIALECT.flags))
 
 
 def test_an_argument_without_an_effect_is_listed_with_its_reason() -> None:
-    assert parse_flags(occurrences("--tiles 3 --tiled"), TEST_DIALECT).dropped == [
-        DroppedWord("--tiles 3", "there are none"),
-        DroppedWord("--tiled", "there are none"),
+    assert parse_flags(occurrences("--tiles 3 --tiled"), EXAMPLE_DIALECT).dropped == [
+        DroppedWord("--tiles 3", "devices have no tiles"),
+        DroppedWord("--tiled", "devices have no tiles"),
     ]
 
 
-def test_combiners_see_the_named_configuration_and_the_launcher() -> None:
-    flags = occurrences("--all-samples 8 --copies 8")
+def test_combiners_read_the_named_configuration_and_the_launcher() -> None:
+    flags = occurrences("--all-samples 8 --num-replicas 8")
     settings = {"replicas": Setting(4, "launcher")}
 
-    assert parse_flags(flags[:1], TEST_DIALECT, named_config=settings).settings == {
+    assert parse_flags(flags[:1], EXAMPLE_DIALECT, named_config=settings).settings == {
         "micro_batch_size": Setting(2, "command line")
     }
-    assert parse_flags(flags, TEST_DIALECT, launcher=settings).settings == {
+    assert parse_flags(flags, EXAMPLE_DIALECT, launcher=settings).settings == {
         "replicas": Setting(4, "launcher"),
         "micro_batch_size": Setting(2, "command line"),
     }
@@ -211,35 +216,35 @@ def test_combiners_see_the_named_configuration_and_the_launcher() -> None:
     ("key", "value", "parsed"),
     [
         ("size", 50, "resnet50"),
-        ("copies", 4, 4),
-        ("calm", True, False),
-        ("calm", False, True),
+        ("num_replicas", 4, 4),
+        ("no_crop", True, False),
+        ("no_crop", False, True),
         ("groups", True, "group"),
         ("groups", False, None),
-        ("cuts", ["a", "b"], ("a", "b")),
-        ("cuts", None, ()),
+        ("splits_at", ["a", "b"], ("a", "b")),
+        ("splits_at", None, ()),
         ("all_samples", 8, "8"),
         ("validation", False, False),
-        ("sails", ["a", "b"], ("a", "b")),
-        ("sails", [], None),
+        ("labels", ["a", "b"], ("a", "b")),
+        ("labels", [], None),
     ],
 )
 def test_a_file_uses_the_name_of_the_flag_as_key(key: str, value: Any, parsed: Any) -> None:
-    assert TEST_DIALECT.by_name[key].parse_yaml_value(value) == parsed
+    assert EXAMPLE_DIALECT.by_name[key].parse_yaml_value(value) == parsed
 
 
 @pytest.mark.parametrize(
     ("key", "value", "text"),
     [
-        ("calm", 3, "expects true or false, got 3"),
-        ("copies", "many", "expects a whole number, got 'many'"),
+        ("no_crop", 3, "expects true or false, got 3"),
+        ("num_replicas", "many", "expects a whole number, got 'many'"),
         ("size", "big", "expects a depth, got 'big'"),
         ("all_samples", {"a": 1}, "expects a value, got a mapping"),
     ],
 )
 def test_a_wrong_value_in_a_file_is_refused(key: str, value: Any, text: str) -> None:
     with pytest.raises(OptionTypeError, match=text):
-        TEST_DIALECT.by_name[key].parse_yaml_value(value)
+        EXAMPLE_DIALECT.by_name[key].parse_yaml_value(value)
 
 
 def test_defaults_may_depend_on_chosen_values() -> None:
@@ -249,16 +254,16 @@ def test_defaults_may_depend_on_chosen_values() -> None:
 def test_defaults_of_a_dialect_override_canonical_and_model_defaults() -> None:
     settings = resolved("").settings
 
-    assert settings["lr"] == Setting(0.5, "dialect harbor")
-    assert settings["norm_num_groups"] == Setting(4, "dialect harbor")
+    assert settings["lr"] == Setting(0.5, "dialect example")
+    assert settings["norm_num_groups"] == Setting(4, "dialect example")
     assert settings["seed"] == Setting(0, "default")
 
 
 def test_the_command_line_overrides_the_defaults_of_its_dialect() -> None:
-    assert resolved("--speed 0.2").settings["lr"] == Setting(0.2, "command line")
+    assert resolved("--rate 0.2").settings["lr"] == Setting(0.2, "command line")
 
 
-def test_a_length_of_the_dialect_replaces_the_default_length() -> None:
+def test_a_default_length_of_the_dialect_replaces_the_canonical_one() -> None:
     length = resolved("").config.length
 
     assert (length.epoch, length.updates) == (None, 40)
@@ -282,7 +287,7 @@ def test_rules_also_apply_to_a_dialect() -> None:
 def test_the_help_shows_the_defaults_of_the_dialect() -> None:
     text = " ".join(make_parser().format_help().split())
 
-    assert "--speed X Initial learning rate. [0.5]" in text
-    assert "--mirrored true|false" in text
+    assert "--rate X Initial learning rate. [0.5]" in text
+    assert "--zero-norm true|false" in text
     assert "--groups Normalization" in text and "--batches Normalization" in text
     assert "--all-samples TEXT see all samples" in text

@@ -1,4 +1,4 @@
-"""Options without an effect: when they are reported, and that the report is true."""
+"""Options without an effect are reported, and changing them changes nothing."""
 
 from dataclasses import replace
 from itertools import product
@@ -32,7 +32,7 @@ from convoy.planning.plan import plan_run
 
 
 def inactive_reasons(source: str = "command line", **values: Any) -> list[str]:
-    """What a run with these values reports."""
+    """The reasons that a run with these values reports."""
     resolved = resolve(RequestedOptions(settings_from(source, values), environment={}))
     return [option.reason for option in inactive_options(resolved.config, resolved.settings)]
 
@@ -58,7 +58,7 @@ def test_an_option_without_an_effect_is_reported_in_one_line(
         {"dataloader_worker": 2, "prefetch_depth": 2, "normalization_location": "device"},
         {"dataloader_worker": 1, "prefetch_depth": 9},
         {"data": "generated", "validation_mode": "none", "dataloader_worker": 2},
-        # Its validation images come from the host.
+        # The validation images come from the host.
         {"data": "synthetic", "dataloader_worker": 2, "prefetch_depth": 4},
         {"mixup_alpha": 0.2, "hostside_image_mixing": True, "eight_bit_io": True},
         {"cutmix_lambda_low": 0.5, "cutmix_lambda_high": 0.5, "cutmix_version": 1},
@@ -176,7 +176,7 @@ def test_a_mapping_does_not_merge_a_single_stage() -> None:
         {"device_mapping": (), "lr_epoch_decay": (), "data_dir": None},
     ],
 )
-def test_switching_an_option_off_is_not_reported(values: dict[str, Any]) -> None:
+def test_turning_an_option_off_is_not_reported(values: dict[str, Any]) -> None:
     assert inactive_reasons(**values) == []
 
 
@@ -197,7 +197,8 @@ def test_a_value_that_the_user_did_not_set_is_not_reported(source: str) -> None:
 
 
 def test_a_file_with_all_defaults_reports_nothing() -> None:
-    defaults = resolve(RequestedOptions(environment={})).settings  # includes those of the model
+    # These include the defaults of the model.
+    defaults = resolve(RequestedOptions(environment={})).settings
     values = {name: setting.value for name, setting in defaults.items()}
 
     assert values["norm_num_groups"] != option_table()["norm_num_groups"].default
@@ -230,7 +231,7 @@ def test_augmented_datasets_are_those_that_the_loader_augments() -> None:
     assert set(AUGMENTED_DATA) == AUGMENTATIONS.keys() | {ENCODED_DATA}
 
 
-# A plan has these for norms of any type; only one type uses them.
+# A plan contains these for every norm type, but only one type uses them.
 _NORM_SPECIFIC = {"norm_num_groups", "batchnorm_momentum", "enable_fast_groupnorm"}
 _NETWORK = {
     row.flag
@@ -263,10 +264,10 @@ def test_an_inactive_scheduler_frequency_does_not_change_the_learning_rate(
 ) -> None:
     values = {"lr_schedule": "step", "lr_epoch_decay": epochs, "lr_scheduler_freq": frequency}
     config = build_config(values).learning_rate
-    at_every_update = replace(config, lr_scheduler_freq=0.0)
+    every_update = replace(config, lr_scheduler_freq=0.0)
     rates = [
         [LearningRatePlan(variant, updates_per_epoch, 60).rate(update) for update in range(60)]
-        for variant in (config, at_every_update)
+        for variant in (config, every_update)
     ]
 
     assert rates[0] == rates[1] or inactive_reasons(**values) == []
@@ -279,10 +280,10 @@ RATE_CASES = [values for values, flag, _ in INACTIVE_CASES if flag.startswith(("
 def test_an_inactive_option_does_not_change_the_learning_rate(values: dict[str, Any]) -> None:
     config = build_config(values)
     (inactive,) = inactive_options(config, settings_from("command line", values))
-    usual = values | {inactive.option: option_table()[inactive.option].default}
+    default = values | {inactive.option: option_table()[inactive.option].default}
     rates = [
         [LearningRatePlan(variant, 10, 50).rate(update) for update in range(50)]
-        for variant in (config.learning_rate, build_config(usual).learning_rate)
+        for variant in (config.learning_rate, build_config(default).learning_rate)
     ]
 
     assert rates[0] == rates[1]
@@ -293,10 +294,10 @@ def test_an_inactive_option_does_not_change_the_learning_rate(values: dict[str, 
 def test_one_stage_is_the_same_with_every_schedule(schedule: str, accumulation: int) -> None:
     values = {"gradient_accumulation": accumulation, "pipeline_schedule": schedule}
     plan = plan_run(build_config(values))
-    usual = plan_run(build_config({"gradient_accumulation": accumulation}))
+    default = plan_run(build_config({"gradient_accumulation": accumulation}))
 
-    assert plan.memory == usual.memory
-    assert plan.schedule.actions(0, 1, accumulation) == usual.schedule.actions(0, 1, accumulation)
+    assert plan.memory == default.memory
+    assert plan.schedule.actions(0, 1, accumulation) == default.schedule.actions(0, 1, accumulation)
 
 
 @pytest.mark.parametrize(

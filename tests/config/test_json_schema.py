@@ -19,7 +19,7 @@ from convoy.config.yaml_reader import parse_yaml, read_yaml
 SCHEMA = Draft7Validator(json_schema())
 ROWS = list(option_table().values())
 
-# No floats without a fraction, which JSON takes for integers.
+# Without floats such as 1.0, which JSON Schema accepts as integers.
 SAMPLES = [
     *(None, True, False, -2, -1, 0, 1, 70_000, -0.5, 0.5, 1.5, 10**17),
     *("", "word", "auto", "cifar10", "resnet20"),
@@ -33,7 +33,7 @@ def schema_errors(text: str) -> list[str]:
     return [error.message for error in SCHEMA.iter_errors(values)]
 
 
-def accepted(row: Option, value: object) -> bool:
+def is_accepted(row: Option, value: object) -> bool:
     """Whether convoy accepts the value from a file."""
     try:
         checked = row.value_type.check(value)
@@ -87,7 +87,7 @@ def test_an_unresolved_merge_key_is_allowed(parents: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    ("text", "expected"),
     [
         ("micro_bach_size: 32", "micro_bach_size"),
         ("micro-batch-size: 32", "micro-batch-size"),
@@ -104,10 +104,10 @@ def test_an_unresolved_merge_key_is_allowed(parents: object) -> None:
         ("wide: {replicas: many}", "many"),
     ],
 )
-def test_the_error_names_the_wrong_key_or_value(text: str, named: str) -> None:
+def test_the_error_names_the_wrong_key_or_value(text: str, expected: str) -> None:
     messages = schema_errors(text)
 
-    assert len(messages) == 1 and named in messages[0]
+    assert len(messages) == 1 and expected in messages[0]
 
 
 def test_a_list_at_the_top_level_is_rejected() -> None:
@@ -117,15 +117,15 @@ def test_a_list_at_the_top_level_is_rejected() -> None:
 
 @sweep("row", ROWS)
 def test_the_schema_accepts_the_same_values_as_convoy(row: Option) -> None:
-    # With another option: a file whose values are all mappings has several configurations.
+    # A second option, because a file with only mappings contains named configurations.
     extra = {"lr": 1} if row.name == "seed" else {"seed": 1}
-    differ = [
+    different = [
         sample
         for sample in SAMPLES
-        if SCHEMA.is_valid({row.name: sample, **extra}) != accepted(row, sample)
+        if SCHEMA.is_valid({row.name: sample, **extra}) != is_accepted(row, sample)
     ]
 
-    assert differ == []
+    assert different == []
 
 
 @option_values.LIGHT
@@ -144,7 +144,9 @@ def test_the_schema_contains_help_and_default(row: Option) -> None:
     assert entry["default"] == row.default
 
 
-def test_the_schema_describes_what_restricts_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_schema_describes_the_restrictions_of_an_option(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(option_docs, "option_table", unavailable_options.pretended_rows)
     entries = json_schema()["definitions"]["configuration"]["properties"]
 

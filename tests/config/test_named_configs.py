@@ -32,19 +32,19 @@ both:
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes `mine.yaml` into the working folder."""
+    """Write `custom.yaml` into the working directory."""
     monkeypatch.chdir(tmp_path)
 
     def write(text: str) -> str:
-        (tmp_path / "mine.yaml").write_text(text)
-        return "mine.yaml"
+        (tmp_path / "custom.yaml").write_text(text)
+        return "custom.yaml"
 
     return write
 
 
 @pytest.fixture
-def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of shipped configurations with two in it."""
+def shipped_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two configurations that replaces the shipped ones."""
     folder = tmp_path / "configs"
     folder.mkdir()
     (folder / "small.yaml").write_text("# Small.\nmodel: resnet8\nlr: 0.05\n")
@@ -69,7 +69,7 @@ def test_without_a_name_and_a_file_nothing_is_read() -> None:
     assert read_named_config(None, None) == ({}, [])
 
 
-@pytest.mark.usefixtures("shipped")
+@pytest.mark.usefixtures("shipped_folder")
 def test_the_source_of_a_shipped_value_is_its_name_and_line() -> None:
     assert shipped_config_names() == ["broken", "small"]
     assert read_named_config("small", None) == (
@@ -81,7 +81,7 @@ def test_the_source_of_a_shipped_value_is_its_name_and_line() -> None:
     )
 
 
-@pytest.mark.usefixtures("shipped")
+@pytest.mark.usefixtures("shipped_folder")
 def test_a_shipped_configuration_is_checked() -> None:
     (problem,) = read_named_config("broken", None)[1]
 
@@ -90,7 +90,7 @@ def test_a_shipped_configuration_is_checked() -> None:
     )
 
 
-@pytest.mark.usefixtures("shipped")
+@pytest.mark.usefixtures("shipped_folder")
 def test_an_unknown_name_is_refused_with_similar_names() -> None:
     assert error_message("smal", None) == "--config 'smal' is unknown; did you mean small?"
     assert error_message("../small", None).startswith("--config '../small' is unknown")
@@ -108,10 +108,10 @@ def test_a_flat_file_is_read_with_lines_and_types(write: Write) -> None:
 
     assert read_named_config(None, path) == (
         {
-            "lr": Setting(0.001, "mine.yaml, line 1"),
-            "epoch": Setting(2.0, "mine.yaml, line 3"),
-            "augment": Setting(False, "mine.yaml, line 4"),
-            "pipeline_splits": Setting(("a", "b"), "mine.yaml, line 5"),
+            "lr": Setting(0.001, "custom.yaml, line 1"),
+            "epoch": Setting(2.0, "custom.yaml, line 3"),
+            "augment": Setting(False, "custom.yaml, line 4"),
+            "pipeline_splits": Setting(("a", "b"), "custom.yaml, line 5"),
         },
         [],
     )
@@ -121,16 +121,16 @@ def test_an_entry_of_a_file_is_read_by_name(write: Write) -> None:
     settings, _ = read_named_config("base", write(SEVERAL_CONFIGS))
 
     assert settings == {
-        "model": Setting("resnet20", "mine.yaml, line 3"),
-        "lr": Setting(0.2, "mine.yaml, line 4"),
+        "model": Setting("resnet20", "custom.yaml, line 3"),
+        "lr": Setting(0.2, "custom.yaml, line 4"),
     }
 
 
 def test_a_merged_value_keeps_the_line_where_it_was_written(write: Write) -> None:
     settings, _ = read_named_config("fast", write(SEVERAL_CONFIGS))
 
-    assert settings["model"] == Setting("resnet20", "mine.yaml, line 3")
-    assert settings["lr"] == Setting(0.4, "mine.yaml, line 10")
+    assert settings["model"] == Setting("resnet20", "custom.yaml, line 3")
+    assert settings["lr"] == Setting(0.4, "custom.yaml, line 10")
 
 
 def test_the_later_of_two_merged_parents_applies(write: Write) -> None:
@@ -148,14 +148,14 @@ def test_an_unknown_entry_is_refused_with_similar_names(write: Write) -> None:
     path = write(SEVERAL_CONFIGS)
 
     assert error_message("fats", path).startswith(
-        "mine.yaml has no configuration 'fats'; did you mean fast"
+        "custom.yaml has no configuration 'fats'; did you mean fast"
     )
 
 
 def test_a_file_with_several_entries_needs_a_name(write: Write) -> None:
     message = error_message(None, write(SEVERAL_CONFIGS))
 
-    assert message.startswith("mine.yaml contains several configurations")
+    assert message.startswith("custom.yaml contains several configurations")
     assert message.endswith("--config: base, steady, fast, both")
 
 
@@ -163,7 +163,7 @@ def test_a_file_with_one_configuration_has_no_names(write: Write) -> None:
     path = write("lr: 1\n")
 
     assert error_message("fast", path) == (
-        "mine.yaml contains one configuration without a name; remove --config"
+        "custom.yaml contains one configuration without a name; remove --config"
     )
 
 
@@ -174,17 +174,17 @@ def test_an_empty_file_sets_nothing(write: Write) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("\nbatch_sise: 3", "mine.yaml, line 2: batch_sise is not an option; did you mean"),
-        ("lr: fast", "mine.yaml, line 1: lr expects a number, got 'fast'"),
-        ("lr: {a: 1}", "mine.yaml, line 1: lr expects a number, got several values"),
-        ("epoch: 1\nseed: 1.5", "mine.yaml, line 2: seed expects a whole number, got 1.5"),
-        ("replicas: true", "mine.yaml, line 1: replicas expects a whole number, got true"),
-        ("augment: no", "mine.yaml, line 1: augment expects true or false, got 'no'"),
-        ("name: 5", "mine.yaml, line 1: name expects text, got 5"),
-        ("momentum:", "mine.yaml, line 1: momentum expects a number, got nothing"),
-        ("lr: -1", "mine.yaml, line 1: lr must be at least 0, got -1"),
-        ("micro_batch_size: 0", "mine.yaml, line 1: micro_batch_size must be at least 1, got 0"),
-        ("stem: smal", "mine.yaml, line 1: stem cannot be 'smal'; did you mean small?"),
+        ("\nbatch_sise: 3", "custom.yaml, line 2: batch_sise is not an option; did you mean"),
+        ("lr: fast", "custom.yaml, line 1: lr expects a number, got 'fast'"),
+        ("lr: {a: 1}", "custom.yaml, line 1: lr expects a number, got several values"),
+        ("epoch: 1\nseed: 1.5", "custom.yaml, line 2: seed expects a whole number, got 1.5"),
+        ("replicas: true", "custom.yaml, line 1: replicas expects a whole number, got true"),
+        ("augment: no", "custom.yaml, line 1: augment expects true or false, got 'no'"),
+        ("name: 5", "custom.yaml, line 1: name expects text, got 5"),
+        ("momentum:", "custom.yaml, line 1: momentum expects a number, got nothing"),
+        ("lr: -1", "custom.yaml, line 1: lr must be at least 0, got -1"),
+        ("micro_batch_size: 0", "custom.yaml, line 1: micro_batch_size must be at least 1, got 0"),
+        ("stem: smal", "custom.yaml, line 1: stem cannot be 'smal'; did you mean small?"),
         ("'l\\nr': 1", "is not an option"),
     ],
 )
@@ -199,20 +199,22 @@ def test_a_problem_is_reported_with_file_line_and_key(
 def test_all_problems_of_a_file_are_reported_together(write: Write) -> None:
     lines = problems(write("lrr: 1\nseed: x\nlr: -1\nepoch: 3\n"))
 
-    assert [line.split(":")[0] for line in lines] == [f"mine.yaml, line {n}" for n in (1, 2, 3)]
+    assert [line.split(":")[0] for line in lines] == [
+        f"custom.yaml, line {line}" for line in (1, 2, 3)
+    ]
 
 
-def test_a_value_beyond_its_limits_stays_in_the_settings(write: Write) -> None:
+def test_a_value_beyond_its_limits_is_still_in_the_settings(write: Write) -> None:
     settings, problems = read_named_config(None, write("data: mnist\n"))
 
-    assert settings == {"data": Setting("mnist", "mine.yaml, line 1")}
+    assert settings == {"data": Setting("mnist", "custom.yaml, line 1")}
     assert len(problems) == 1
 
 
 def test_a_key_set_twice_is_refused_with_both_lines(write: Write) -> None:
     path = write("lr: 1\nseed: 2\nlr: 2\n")
 
-    assert error_message(None, path) == "mine.yaml, line 3: the key 'lr' is already set on line 1"
+    assert error_message(None, path) == "custom.yaml, line 3: the key 'lr' is already set on line 1"
 
 
 def test_a_missing_file_is_refused(write: Write) -> None:
@@ -223,6 +225,6 @@ def test_a_missing_file_is_refused(write: Write) -> None:
 
 def test_the_source_of_a_value_is_the_path_of_its_file(write: Write) -> None:
     assert read_settings(Path(write("seed: 3\n"))) == (
-        {"seed": Setting(3, "mine.yaml, line 1")},
+        {"seed": Setting(3, "custom.yaml, line 1")},
         [],
     )

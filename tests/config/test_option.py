@@ -1,4 +1,4 @@
-"""Limits report what is wrong with a value; a section becomes rows of the option table."""
+"""Limits report invalid values; the fields of a section become options."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from convoy.config.option import Limit, OptionTypeError, Support, ValueType, opt
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class ExampleSection:
     """A section like those of the schema."""
 
-    pulling_power: float = option(5, "Pull.", at_least=0, aliases=("--pull",), env_var="PULL")
-    wheels: tuple[int, ...] = option((), "Wheels.", at_least=1, changeable_on_resume=True)
-    driver: str | None = option(None, "Who drives.", choices=("ann", "bob"))
+    base_rate: float = option(5, "Rate.", at_least=0, aliases=("--rate",), env_var="RATE")
+    sizes: tuple[int, ...] = option((), "Sizes.", at_least=1, changeable_on_resume=True)
+    optimizer: str | None = option(None, "Optimizer.", choices=("sgd", "adamw"))
 
 
 @pytest.mark.parametrize(
@@ -46,23 +46,23 @@ def test_limits_are_printed_as_bounds_or_choices() -> None:
     assert str(Limit()) == ""
 
 
-def test_a_section_becomes_rows_with_flag_type_and_metadata() -> None:
-    power, wheels, driver = section_options("engine", Engine)
+def test_the_options_of_a_section_have_flag_type_and_metadata() -> None:
+    rate, sizes, optimizer = section_options("example", ExampleSection)
 
-    assert (power.flag, power.section, power.value_type) == (
-        "--pulling-power",
-        "engine",
+    assert (rate.flag, rate.section, rate.value_type) == (
+        "--base-rate",
+        "example",
         ValueType(float),
     )
-    assert (power.aliases, power.env_var) == (("--pull",), "PULL")
-    assert (wheels.value_type, wheels.changeable_on_resume) == (ValueType(int, is_list=True), True)
-    assert driver.value_type == ValueType(str, optional=True)
+    assert (rate.aliases, rate.env_var) == (("--rate",), "RATE")
+    assert (sizes.value_type, sizes.changeable_on_resume) == (ValueType(int, is_list=True), True)
+    assert optimizer.value_type == ValueType(str, optional=True)
 
 
 def test_a_default_is_converted_to_the_type_of_the_option() -> None:
-    power = section_options("engine", Engine)[0]
+    rate = section_options("example", ExampleSection)[0]
 
-    assert type(power.default) is float
+    assert type(rate.default) is float
 
 
 def test_a_default_of_the_wrong_type_cannot_be_declared() -> None:
@@ -75,14 +75,14 @@ def test_a_default_of_the_wrong_type_cannot_be_declared() -> None:
 
 
 def test_limits_apply_to_every_item_of_a_list_and_not_to_none() -> None:
-    _, wheels, driver = section_options("engine", Engine)
+    _, sizes, optimizer = section_options("example", ExampleSection)
 
-    assert wheels.problem((4, 0, 2)) == "must be at least 1, got 0"
-    assert wheels.problem((4, 2)) is None
-    assert driver.problem(None) is None
+    assert sizes.problem((4, 0, 2)) == "must be at least 1, got 0"
+    assert sizes.problem((4, 2)) is None
+    assert optimizer.problem(None) is None
 
 
-OPTION_SAMPLES = unavailable_options.pretended_rows()
+OPTIONS = unavailable_options.pretended_rows()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ OPTION_SAMPLES = unavailable_options.pretended_rows()
 def test_only_some_values_may_be_available(
     name: str, available: list[object], missing: list[object]
 ) -> None:
-    row = OPTION_SAMPLES[name]
+    row = OPTIONS[name]
 
     assert [value for value in (*available, *missing) if row.is_available(value)] == available
 
@@ -120,17 +120,17 @@ def test_only_some_values_may_be_available(
 def test_an_unsupported_option_gives_the_reason_for_the_device(
     name: str, device: str, reason: str | None
 ) -> None:
-    assert OPTION_SAMPLES[name].unsupported_reason(device) == reason
+    assert OPTIONS[name].unsupported_reason(device) == reason
 
 
 def test_an_option_has_an_effect_if_it_is_supported_and_has_a_choice() -> None:
-    inactive = [name for name, row in OPTION_SAMPLES.items() if not row.has_effect]
+    inactive = [name for name, row in OPTIONS.items() if not row.has_effect]
 
     assert inactive == ["graphs", "tiles", "shape", "switch", "splits"]
 
 
 def test_support_follows_from_the_declaration() -> None:
-    graphs, tiles = OPTION_SAMPLES["graphs"], OPTION_SAMPLES["tiles"]
+    graphs, tiles = OPTIONS["graphs"], OPTIONS["tiles"]
 
     assert (graphs.default, graphs.help) == (False, "Record once.")
     assert (graphs.support, tiles.support) == (Support.CUDA_ONLY, Support.UNSUPPORTED)

@@ -1,4 +1,4 @@
-"""Option types: parsed from words, checked from YAML, written as words."""
+"""Option types: parsed from arguments, checked from YAML, written as arguments."""
 
 from typing import Any
 
@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 
 from convoy.config.option import OptionTypeError, ValueType, format_value, to_cli_words
 
-WHOLE, NUMBER, TEXT, SWITCH = ValueType(int), ValueType(float), ValueType(str), ValueType(bool)
+INTEGER, NUMBER, TEXT, BOOLEAN = ValueType(int), ValueType(float), ValueType(str), ValueType(bool)
 
 
-def error_message(value_type: ValueType, word: str) -> str:
+def parse_error(value_type: ValueType, word: str) -> str:
     with pytest.raises(OptionTypeError) as error:
         value_type.parse([word])
     return str(error.value)
 
 
-def value_error_message(value_type: ValueType, value: Any) -> str:
+def check_error(value_type: ValueType, value: Any) -> str:
     with pytest.raises(OptionTypeError) as error:
         value_type.check(value)
     return str(error.value)
 
 
 def test_annotations_become_value_types() -> None:
-    assert ValueType.from_annotation(int) == WHOLE
+    assert ValueType.from_annotation(int) == INTEGER
     assert ValueType.from_annotation(float | None) == ValueType(float, optional=True)
     assert ValueType.from_annotation(tuple[str, ...]) == ValueType(str, is_list=True)
     assert ValueType.from_annotation(tuple[int, ...] | None) == ValueType(
@@ -35,14 +35,14 @@ def test_annotations_become_value_types() -> None:
 @pytest.mark.parametrize(
     ("kind", "word", "value"),
     [
-        (WHOLE, "12", 12),
-        (WHOLE, "-1", -1),
+        (INTEGER, "12", 12),
+        (INTEGER, "-1", -1),
         (NUMBER, "1e-3", 0.001),
         (NUMBER, "-2", -2.0),
         (TEXT, "resnet50", "resnet50"),
         (TEXT, "12", "12"),
-        (SWITCH, "True", True),
-        (SWITCH, "false", False),
+        (BOOLEAN, "True", True),
+        (BOOLEAN, "false", False),
     ],
 )
 def test_a_word_is_parsed_by_its_type(kind: ValueType, word: str, value: Any) -> None:
@@ -55,24 +55,24 @@ def test_a_word_is_parsed_by_its_type(kind: ValueType, word: str, value: Any) ->
 @pytest.mark.parametrize(
     ("kind", "word", "text"),
     [
-        (WHOLE, "2.5", "expects a whole number, got '2.5'"),
-        (WHOLE, "1e6", "expects a whole number, got '1e6'"),
-        (WHOLE, "9" * 19, "expects a whole number of at most 18 digits"),
-        (WHOLE, "-" + "9" * 400, "expects a whole number of at most 18 digits"),
+        (INTEGER, "2.5", "expects a whole number, got '2.5'"),
+        (INTEGER, "1e6", "expects a whole number, got '1e6'"),
+        (INTEGER, "9" * 19, "expects a whole number of at most 18 digits"),
+        (INTEGER, "-" + "9" * 400, "expects a whole number of at most 18 digits"),
         (NUMBER, "fast", "expects a number, got 'fast'"),
         (NUMBER, "nan", "expects a finite number, got nan"),
         (NUMBER, "1e999", "expects a finite number, got inf"),
-        (SWITCH, "yes", "expects true or false, got 'yes'"),
+        (BOOLEAN, "yes", "expects true or false, got 'yes'"),
         (TEXT, "a\x07b", "contains the control character U+0007"),
         (TEXT, "a\udcff", "contains the control character U+DCFF"),
-        (WHOLE, "x" * 500, f"expects a whole number, got '{'x' * 60}'…"),
-        *((kind, "", "needs a value") for kind in (WHOLE, NUMBER, TEXT, SWITCH)),
+        (INTEGER, "x" * 500, f"expects a whole number, got '{'x' * 60}'…"),
+        *((kind, "", "needs a value") for kind in (INTEGER, NUMBER, TEXT, BOOLEAN)),
     ],
 )
 def test_a_word_of_the_wrong_type_is_refused_in_one_line(
     kind: ValueType, word: str, text: str
 ) -> None:
-    assert error_message(kind, word) == text
+    assert parse_error(kind, word) == text
 
 
 @pytest.mark.parametrize("words", [["1", "2", "3"], ["1,2,3"], ["1,2", "3"], ["1,", ",2,3"]])
@@ -88,25 +88,25 @@ def test_a_list_may_be_empty(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "text"),
     [
-        (WHOLE, True, "expects a whole number, got true"),
-        (WHOLE, 2.0, "expects a whole number, got 2.0"),
-        (WHOLE, "2", "expects a whole number, got '2'"),
-        (WHOLE, None, "expects a whole number, got nothing"),
+        (INTEGER, True, "expects a whole number, got true"),
+        (INTEGER, 2.0, "expects a whole number, got 2.0"),
+        (INTEGER, "2", "expects a whole number, got '2'"),
+        (INTEGER, None, "expects a whole number, got nothing"),
         (NUMBER, "1e", "expects a number, got '1e'"),
         (NUMBER, False, "expects a number, got false"),
         (NUMBER, {"a": 1}, "expects a number, got several values"),
         (TEXT, 50, "expects text, got 50"),
         (TEXT, "", "needs a value"),
-        (SWITCH, 1, "expects true or false, got 1"),
-        (SWITCH, "no", "expects true or false, got 'no'"),
+        (BOOLEAN, 1, "expects true or false, got 1"),
+        (BOOLEAN, "no", "expects true or false, got 'no'"),
         (ValueType(int, is_list=True), [1, "2"], "expects a whole number, got '2'"),
     ],
 )
 def test_a_yaml_value_of_the_wrong_type_is_refused(kind: ValueType, value: Any, text: str) -> None:
-    assert value_error_message(kind, value) == text
+    assert check_error(kind, value) == text
 
 
-def test_a_whole_number_is_a_number() -> None:
+def test_an_integer_is_converted_to_float() -> None:
     value = NUMBER.check(5)
 
     assert (value, type(value)) == (5.0, float)
@@ -129,7 +129,7 @@ def test_a_number_is_written_exactly(number: float) -> None:
 
 @settings(deadline=None)
 @given(st.integers(-(10**18) + 1, 10**18 - 1) | st.booleans())
-def test_whole_numbers_and_switches_are_written_exactly(value: int | bool) -> None:
+def test_integers_and_booleans_are_written_exactly(value: int | bool) -> None:
     assert ValueType(type(value)).parse(to_cli_words(value)) == value
 
 

@@ -24,7 +24,7 @@ def test_an_unknown_name_is_refused_with_similar_names(models: Registry[int]) ->
     assert str(error.value) == "unknown model 'resnet5'; did you mean resnet50, resnet18?"
 
 
-def test_a_name_without_similar_ones_is_refused_with_the_whole_list(models: Registry[int]) -> None:
+def test_a_name_without_similar_ones_is_refused_with_all_names(models: Registry[int]) -> None:
     with pytest.raises(ConfigError) as error:
         models["zzz"]
 
@@ -51,7 +51,7 @@ def test_case_does_not_hide_a_near_name() -> None:
     assert near_names("BN_SPAN", ["BN_span", "seed"]) == ["BN_span"]
 
 
-def test_a_registry_lists_its_names_in_the_order_given(models: Registry[int]) -> None:
+def test_a_registry_lists_its_names_in_the_given_order(models: Registry[int]) -> None:
     assert list(models) == list(MODELS)
     assert len(models) == 4
 

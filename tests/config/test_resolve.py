@@ -19,7 +19,7 @@ from convoy.config.schema import (
 from convoy.errors import ConfigError
 
 
-def resolved_values(
+def resolve_sources(
     command_line: dict[str, Any] | None = None,
     named: dict[str, Any] | None = None,
     environment: dict[str, str] | None = None,
@@ -40,7 +40,7 @@ def problem_lines(request: RequestedOptions) -> list[str]:
 
 
 def test_without_settings_the_defaults_of_options_model_and_data_apply() -> None:
-    resolved = resolved_values()
+    resolved = resolve_sources()
     sources = {name: setting.source for name, setting in resolved.settings.items()}
 
     assert resolved.config.network.norm_num_groups == 16
@@ -53,7 +53,7 @@ def test_without_settings_the_defaults_of_options_model_and_data_apply() -> None
 
 
 def test_the_config_has_the_values_of_the_settings() -> None:
-    resolved = resolved_values({"lr": 0.7, "model": "resnet50", "data": "generated"})
+    resolved = resolve_sources({"lr": 0.7, "model": "resnet50", "data": "generated"})
 
     assert isinstance(resolved.config, RunConfig)
     assert resolved.config.learning_rate.lr == 0.7
@@ -62,15 +62,15 @@ def test_the_config_has_the_values_of_the_settings() -> None:
 
 def test_a_dataset_sets_its_defaults_whatever_source_chose_it() -> None:
     values = {"data": "cifar10", "data_dir": "DATA"}
-    by_line, by_file = resolved_values(values), resolved_values(named=values)
+    from_command_line, from_file = resolve_sources(values), resolve_sources(named=values)
 
-    assert by_line.settings["epoch"] == Setting(20.0, "data cifar10")
-    assert by_file.settings["epoch"] == Setting(20.0, "data cifar10")
+    assert from_command_line.settings["epoch"] == Setting(20.0, "data cifar10")
+    assert from_file.settings["epoch"] == Setting(20.0, "data cifar10")
 
 
 @pytest.mark.parametrize(("low", "high"), list(combinations(range(4), 2)))
 def test_a_higher_source_overrides_a_lower_one(low: int, high: int) -> None:
-    """default < environment < named configuration < command line, on an option of all four."""
+    """The order is default, environment, named configuration, command line."""
     sources: list[dict[str, Any]] = [
         {},
         {"environment": {"DATA_DIR": "environment"}},
@@ -84,13 +84,13 @@ def test_a_higher_source_overrides_a_lower_one(low: int, high: int) -> None:
         Setting("line", "command line"),
     ]
 
-    assert resolved_values(**(sources[low] | sources[high])).settings["data_dir"] == expected[high]
+    assert resolve_sources(**(sources[low] | sources[high])).settings["data_dir"] == expected[high]
 
 
 @pytest.mark.parametrize("layer", ["named", "command_line"])
 def test_a_source_overrides_the_defaults_of_model_and_data(layer: str) -> None:
     values = {"data": "cifar10", "data_dir": "DATA", "norm_num_groups": 8, "epoch": 3.0}
-    settings = resolved_values(**{layer: values}).settings
+    settings = resolve_sources(**{layer: values}).settings
 
     assert settings["norm_num_groups"].value == 8
     assert settings["epoch"].value == 3.0
@@ -98,7 +98,7 @@ def test_a_source_overrides_the_defaults_of_model_and_data(layer: str) -> None:
 
 
 def test_an_empty_environment_variable_is_ignored() -> None:
-    assert resolved_values(environment={"DATA_DIR": ""}).settings["data_dir"] == Setting(
+    assert resolve_sources(environment={"DATA_DIR": ""}).settings["data_dir"] == Setting(
         None, "default"
     )
 
@@ -111,7 +111,7 @@ def test_the_environment_of_the_process_is_the_default(
     assert resolve(RequestedOptions()).config.data.data_dir == "/data"
 
 
-def length(resolved: ResolvedConfig) -> tuple[float | None, int | None]:
+def training_length(resolved: ResolvedConfig) -> tuple[float | None, int | None]:
     return resolved.config.length.epoch, resolved.config.length.updates
 
 
@@ -133,17 +133,17 @@ def length(resolved: ResolvedConfig) -> tuple[float | None, int | None]:
 def test_the_higher_source_of_a_length_unsets_the_other(
     named: dict[str, Any], command_line: dict[str, Any], expected: tuple[float | None, int | None]
 ) -> None:
-    assert length(resolved_values(command_line, named)) == expected
+    assert training_length(resolve_sources(command_line, named)) == expected
 
 
 def test_the_source_of_an_unset_length_is_the_one_that_unset_it() -> None:
-    assert resolved_values({"updates": 3}).settings["epoch"] == Setting(None, "command line")
+    assert resolve_sources({"updates": 3}).settings["epoch"] == Setting(None, "command line")
 
 
 @pytest.mark.parametrize("layer", ["named", "command_line"])
 def test_two_lengths_of_one_source_are_refused(layer: str) -> None:
     with pytest.raises(ConfigError, match="--epoch and --updates both set"):
-        resolved_values(**{layer: {"epoch": 1.0, "updates": 2}})
+        resolve_sources(**{layer: {"epoch": 1.0, "updates": 2}})
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_two_lengths_of_one_source_are_refused(layer: str) -> None:
 def test_the_higher_source_of_a_report_interval_unsets_the_other(
     named: dict[str, Any], command_line: dict[str, Any], expected: tuple[int | None, int | None]
 ) -> None:
-    report = resolved_values(command_line, named).config.report
+    report = resolve_sources(command_line, named).config.report
 
     assert (report.logs_per_epoch, report.log_freq) == expected
 
@@ -168,12 +168,12 @@ def test_the_higher_source_of_a_report_interval_unsets_the_other(
 @pytest.mark.parametrize("layer", ["named", "command_line"])
 def test_two_report_intervals_of_one_source_are_refused(layer: str) -> None:
     with pytest.raises(ConfigError, match="--log-freq and --logs-per-epoch both set"):
-        resolved_values(**{layer: {"log_freq": 7, "logs_per_epoch": 4}})
+        resolve_sources(**{layer: {"log_freq": 7, "logs_per_epoch": 4}})
 
 
 def test_an_unset_length_is_refused() -> None:
     with pytest.raises(ConfigError, match="--epoch or --updates must set"):
-        resolved_values(named={"epoch": None})
+        resolve_sources(named={"epoch": None})
 
 
 def test_all_problems_are_reported_in_one_error() -> None:

@@ -21,11 +21,11 @@ def rule_problems(**values: Any) -> list[str]:
         {"loss_scaling": 128.0, "initial_loss_scaling": 128.0},
         {"loss_scaling": 12.0, "initial_loss_scaling": 3.0},
         {"loss_scaling": 0.8, "initial_loss_scaling": 0.1},
-        # Automatic loss scaling does not double up to a target.
+        # With automatic loss scaling the target is not reached by doubling.
         {"loss_scaling": 100.0, "initial_loss_scaling": 16.0, "auto_loss_scaling": True},
         {"enable_fp_exceptions": True, "auto_loss_scaling": True},
         {"compile": True, "auto_loss_scaling": True},
-        # Beyond a limit, which is reported elsewhere.
+        # The limits of single options are checked elsewhere.
         {"loss_scaling": 0.0, "initial_loss_scaling": 16.0},
         {"loss_scaling": 1.0, "initial_loss_scaling": -1.0},
     ],

@@ -1,4 +1,4 @@
-"""Rules between options: what passes, and the message of each rule."""
+"""Rules between options: valid combinations, and the message of each rule."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def rule_problems(**values: Any) -> list[str]:
         {"log_freq": 5, "logs_per_epoch": None},
     ],
 )
-def test_options_that_fit_together_pass(values: dict[str, Any]) -> None:
+def test_valid_combinations_pass(values: dict[str, Any]) -> None:
     assert rule_problems(**values) == []
 
 
@@ -165,10 +165,10 @@ def test_a_violated_rule_is_reported(values: dict[str, Any], text: str) -> None:
 
 
 def test_all_violated_rules_are_reported() -> None:
-    wrong = {"model": "x", "updates": 1, "data": "cifar10", "image_size": 64, "samples": 1}
-    wrong |= {"shards": 2, "bn_span": 2, "norm_type": "group"}
-    wrong |= {"epochs_per_ckpt": 2, "ckpts_per_epoch": 2, "log_freq": 5}
-    lines = rule_problems(**wrong, name="a", checkpoint_output_path="b")
+    invalid = {"model": "x", "updates": 1, "data": "cifar10", "image_size": 64, "samples": 1}
+    invalid |= {"shards": 2, "bn_span": 2, "norm_type": "group"}
+    invalid |= {"epochs_per_ckpt": 2, "ckpts_per_epoch": 2, "log_freq": 5}
+    lines = rule_problems(**invalid, name="a", checkpoint_output_path="b")
 
     assert len(lines) == 9
 

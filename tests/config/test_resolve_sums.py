@@ -1,4 +1,4 @@
-"""Rules for gradient accumulation: what passes, and the message of each problem."""
+"""Rules for gradient accumulation: valid values, and the message of each problem."""
 
 import pytest
 
@@ -6,15 +6,17 @@ from convoy.config.resolve import DTYPE_RULES_FLAG, MEAN_REDUCE_FLAG, check_rule
 from convoy.config.schema import build_config, option_table
 
 
-def rule_problems(types: tuple[str, ...] = (), means: tuple[str, ...] = ()) -> list[str]:
-    values = {"accumulator_dtype_rules": types, "gradient_mean_reduce_re": means}
+def rule_problems(
+    dtype_rules: tuple[str, ...] = (), mean_patterns: tuple[str, ...] = ()
+) -> list[str]:
+    values = {"accumulator_dtype_rules": dtype_rules, "gradient_mean_reduce_re": mean_patterns}
     return [str(problem) for problem in check_rules(build_config(values))]
 
 
 def test_valid_rules_and_patterns_pass() -> None:
-    types = ("fc.*=float32", "*.bias=auto", "a=b=float16", "*=float64")
+    dtype_rules = ("fc.*=float32", "*.bias=auto", "a=b=float16", "*=float64")
 
-    assert rule_problems(types, (".*", r"layer\d\..*", "fc.weight")) == []
+    assert rule_problems(dtype_rules, (".*", r"layer\d\..*", "fc.weight")) == []
 
 
 def test_a_rule_is_split_at_its_last_equals_sign() -> None:
@@ -30,17 +32,20 @@ def test_a_rule_without_a_pattern_is_refused_with_an_example(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "near"), [("fc.*=flot16", "did you mean float16"), ("*=", "known: auto, bfloat16")]
+    ("text", "suggestion"),
+    [("fc.*=flot16", "did you mean float16"), ("*=", "known: auto, bfloat16")],
 )
-def test_a_rule_without_a_dtype_is_refused_with_similar_names(text: str, near: str) -> None:
+def test_a_rule_without_a_dtype_is_refused_with_similar_names(text: str, suggestion: str) -> None:
     (line,) = rule_problems((text,))
 
-    assert line.startswith(f"--accumulator-dtype-rules {text!r} does not name a dtype; {near}")
+    assert line.startswith(
+        f"--accumulator-dtype-rules {text!r} does not name a dtype; {suggestion}"
+    )
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*", "a{99999999999}", "(?P<1>a)"])
 def test_an_invalid_pattern_is_refused_in_one_line(pattern: str) -> None:
-    (line,) = rule_problems(means=(pattern,))
+    (line,) = rule_problems(mean_patterns=(pattern,))
 
     assert line.startswith(f"--gradient-mean-reduce-re {pattern!r} is not a regular expression: ")
     assert line.endswith("fc.weight")

@@ -1,4 +1,4 @@
-"""Flags, settings and YAML round-trip: any value is restored exactly from each of them."""
+"""Every value is restored exactly from its flags and from its YAML file."""
 
 from itertools import product
 from pathlib import Path
@@ -26,8 +26,8 @@ LISTS = [
 ]
 
 
-def flags(values: dict[str, Any]) -> list[str]:
-    """The words that set these options; none for an unset option."""
+def to_args(values: dict[str, Any]) -> list[str]:
+    """The arguments that set these options; none for an unset option."""
     return [
         word for name, value in values.items() for word in option_table()[name].to_cli_args(value)
     ]
@@ -40,12 +40,11 @@ def parse_words(words: list[str]) -> dict[str, Setting]:
     return parsed.settings
 
 
-def resolved(words: list[str]) -> ResolvedConfig:
+def resolve_words(words: list[str]) -> ResolvedConfig:
     return resolve(RequestedOptions(parse_words(words), environment={}))
 
 
-def from_file(settings: dict[str, Setting], folder: Path) -> dict[str, Setting]:
-    """The same settings, written and read."""
+def write_and_read(settings: dict[str, Setting], folder: Path) -> dict[str, Setting]:
     path = folder / "config.yaml"
     path.write_text(settings_as_yaml(settings), encoding="utf-8")
     read, problems = read_settings(path)
@@ -58,7 +57,7 @@ def from_file(settings: dict[str, Setting], folder: Path) -> dict[str, Setting]:
 def test_every_value_is_restored_from_its_flags(values: dict[str, Any]) -> None:
     set_values = {name: value for name, value in values.items() if value is not None}
 
-    assert setting_values(parse_words(flags(values))) == set_values
+    assert setting_values(parse_words(to_args(values))) == set_values
 
 
 @option_values.LIGHT
@@ -66,33 +65,33 @@ def test_every_value_is_restored_from_its_flags(values: dict[str, Any]) -> None:
 def test_a_config_is_restored_from_its_file_and_from_flags(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]
 ) -> None:
-    first = resolved(flags(values))
-    read = from_file(first.settings, tmp_path_factory.mktemp("trip", numbered=True))
-    resumed = resolve(RequestedOptions(named_config=read, environment={}))
-    again = resolved(flags(setting_values(read)))
+    first = resolve_words(to_args(values))
+    read = write_and_read(first.settings, tmp_path_factory.mktemp("trip", numbered=True))
+    from_yaml = resolve(RequestedOptions(named_config=read, environment={}))
+    from_args = resolve_words(to_args(setting_values(read)))
 
     assert setting_values(first.settings) == values
-    assert resumed.config == first.config
-    assert again.config == first.config
+    assert from_yaml.config == first.config
+    assert from_args.config == first.config
 
 
 @sweep("name", shipped_config_names())
 def test_a_shipped_configuration_can_be_written_as_flags(name: str, tmp_path: Path) -> None:
     named, problems = read_named_config(name, None)
-    by_name = resolve(RequestedOptions(named_config=named, environment={}))
-    by_flags = resolved(flags(setting_values(named)))
-    by_file = resolve(
-        RequestedOptions(named_config=from_file(by_name.settings, tmp_path), environment={})
+    original = resolve(RequestedOptions(named_config=named, environment={}))
+    from_args = resolve_words(to_args(setting_values(named)))
+    from_yaml = resolve(
+        RequestedOptions(named_config=write_and_read(original.settings, tmp_path), environment={})
     )
 
     assert problems == []
-    assert by_flags.config == by_name.config
-    assert by_file.config == by_name.config
+    assert from_args.config == original.config
+    assert from_yaml.config == original.config
 
 
 @pytest.mark.parametrize("text", ["-x", "--lr", "--lr=1", "-5e3", "-", "a=b", "a,b", " ", "#", "'"])
 def test_a_text_may_start_like_a_flag(text: str) -> None:
-    assert setting_values(parse_words(flags({"name": text, "lr": 0.5}))) == {
+    assert setting_values(parse_words(to_args({"name": text, "lr": 0.5}))) == {
         "name": text,
         "lr": 0.5,
     }
@@ -103,7 +102,10 @@ ITEMS = [("a,b",), (",", "b"), (r"\,",), (r"a\,b", ","), ("-x", "b,c"), ("b", "-
 
 @sweep(("name", "items"), product(LISTS, ITEMS))
 def test_a_list_may_contain_commas_and_dashes(name: str, items: tuple[str, ...]) -> None:
-    assert setting_values(parse_words(flags({name: items, "lr": 0.5}))) == {name: items, "lr": 0.5}
+    assert setting_values(parse_words(to_args({name: items, "lr": 0.5}))) == {
+        name: items,
+        "lr": 0.5,
+    }
 
 
 @pytest.mark.parametrize(

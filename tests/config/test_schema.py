@@ -20,7 +20,7 @@ def test_names_are_unique_over_all_sections() -> None:
 
 
 @sweep("row", ROWS)
-def test_a_flag_is_its_name_in_kebab_case(row: Option) -> None:
+def test_a_flag_is_the_option_name_in_kebab_case(row: Option) -> None:
     assert row.flag == "--" + "-".join(row.name.split("_"))
     assert row.name == row.name.lower()
 

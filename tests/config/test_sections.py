@@ -34,7 +34,7 @@ def test_the_default_model_and_dataset_exist() -> None:
     assert option_table()["data"].default in DATA
 
 
-def test_small_networks_are_for_small_images() -> None:
+def test_small_networks_have_small_images_and_ten_classes() -> None:
     small = [MODELS[name] for name in MODELS if MODELS[name].is_small]
     large = [MODELS[name] for name in MODELS if not MODELS[name].is_small]
 

@@ -1,4 +1,4 @@
-"""Settings are written and read back; digests and changes cover what affects the weights."""
+"""Settings are written and read back; digests and changes cover the options that affect weights."""
 
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ def test_every_line_contains_its_source() -> None:
 
 
 @pytest.mark.parametrize("source", ["two\nlines", "bell\x07", "a\u2028b", "lone\udcff", "# x: [1"])
-def test_no_source_can_break_the_file(tmp_path: Path, source: str) -> None:
+def test_the_file_is_valid_for_every_source(tmp_path: Path, source: str) -> None:
     assert round_trip({"lr": Setting(0.5, source)}, tmp_path)["lr"].value == 0.5
 
 
@@ -86,11 +86,11 @@ def test_text_that_looks_like_another_type_stays_text(tmp_path: Path, text: str)
     assert round_trip({"name": Setting(text, "command line")}, tmp_path)["name"].value == text
 
 
-def test_the_digest_covers_what_the_weights_depend_on() -> None:
+def test_the_digest_covers_the_options_that_affect_the_weights() -> None:
     settings = resolve(RequestedOptions(environment={})).settings
-    products = ("replicas", "gradient_accumulation", "fine_tune_gradient_accumulation")
+    layout_options = ("replicas", "gradient_accumulation", "fine_tune_gradient_accumulation")
     changeable = [name for name, row in option_table().items() if row.changeable_on_resume]
-    runtime = [name for name in changeable if name not in products]
+    runtime = [name for name in changeable if name not in layout_options]
 
     assert all(
         config_digest(settings | {name: Setting("x", "y")}) == config_digest(settings)
@@ -100,11 +100,13 @@ def test_the_digest_covers_what_the_weights_depend_on() -> None:
     assert config_digest(settings | {"lr": Setting(0.1, "y")}) == config_digest(settings)
 
 
-def test_changes_cover_what_the_weights_depend_on() -> None:
+def test_changes_cover_the_options_that_affect_the_weights() -> None:
     before = settings_from("file", {"lr": 0.1, "updates": None, "name": "a", "seed": 3})
-    now = settings_from("line", {"lr": 0.25, "updates": 7, "name": "b", "seed": 3, "momentum": 0.5})
+    after = settings_from(
+        "line", {"lr": 0.25, "updates": 7, "name": "b", "seed": 3, "momentum": 0.5}
+    )
 
-    assert training_changes(before, now) == ["--lr was 0.1, now 0.25", "--updates was –, now 7"]
+    assert training_changes(before, after) == ["--lr was 0.1, now 0.25", "--updates was –, now 7"]
 
 
 def batch_settings(accumulation: int, replicas: int, span: int = 1) -> dict[str, Setting]:
@@ -112,7 +114,7 @@ def batch_settings(accumulation: int, replicas: int, span: int = 1) -> dict[str,
     return settings_from("line", values)
 
 
-def test_replicas_may_share_an_update_in_any_way() -> None:
+def test_an_update_may_be_divided_among_any_number_of_replicas() -> None:
     assert training_changes(batch_settings(8, 1), batch_settings(2, 4)) == []
     assert config_digest(batch_settings(8, 1)) == config_digest(batch_settings(2, 4))
 
@@ -124,7 +126,7 @@ def test_another_number_of_micro_batches_changes_the_training() -> None:
     assert config_digest(batch_settings(8, 1)) != config_digest(batch_settings(8, 2))
 
 
-def test_with_bn_span_the_number_of_replicas_matters() -> None:
+def test_with_bn_span_another_number_of_replicas_changes_the_training() -> None:
     assert training_changes(batch_settings(4, 2, span=2), batch_settings(2, 4, span=2)) == [
         "--replicas (with --bn-span) was 2, now 4"
     ]
@@ -133,12 +135,14 @@ def test_with_bn_span_the_number_of_replicas_matters() -> None:
     )
 
 
-def half_res_settings(tuned: int, replicas: int, halved: bool = True) -> dict[str, Setting]:
-    values = {"half_res_training": halved, "fine_tune_gradient_accumulation": tuned}
+def half_res_settings(
+    accumulation: int, replicas: int, half_res: bool = True
+) -> dict[str, Setting]:
+    values = {"half_res_training": half_res, "fine_tune_gradient_accumulation": accumulation}
     return batch_settings(8 // replicas, replicas) | settings_from("line", values)
 
 
-def test_replicas_may_share_a_fine_tuning_update_in_any_way() -> None:
+def test_a_fine_tuning_update_may_be_divided_among_any_number_of_replicas() -> None:
     assert training_changes(half_res_settings(4, 1), half_res_settings(2, 2)) == []
     assert config_digest(half_res_settings(4, 1)) == config_digest(half_res_settings(2, 2))
 
@@ -150,15 +154,15 @@ def test_another_number_of_fine_tuning_micro_batches_changes_the_training() -> N
     assert config_digest(half_res_settings(4, 1)) != config_digest(half_res_settings(4, 2))
 
 
-def test_without_fine_tuning_its_micro_batches_do_not_matter() -> None:
+def test_without_fine_tuning_its_micro_batches_may_change() -> None:
     assert (
         training_changes(
-            half_res_settings(4, 1, halved=False), half_res_settings(4, 2, halved=False)
+            half_res_settings(4, 1, half_res=False), half_res_settings(4, 2, half_res=False)
         )
         == []
     )
-    assert config_digest(half_res_settings(4, 1, halved=False)) == config_digest(
-        half_res_settings(4, 2, halved=False)
+    assert config_digest(half_res_settings(4, 1, half_res=False)) == config_digest(
+        half_res_settings(4, 2, half_res=False)
     )
 
 

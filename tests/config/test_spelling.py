@@ -17,7 +17,7 @@ from convoy.config.flags import canonical
 def parser() -> ConfigArgumentParser:
     parser = ConfigArgumentParser(prog="convoy test", allow_abbrev=False)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--jail", metavar="DIR")
+    parser.add_argument("--job-dir", metavar="DIR")
     add_flags(parser, canonical())
     return parser
 
@@ -46,7 +46,7 @@ def problem_lines(parser: ConfigArgumentParser) -> Callable[[str], list[str]]:
         ("--no-zero", "--no-zero-init-last-norm=true"),
         ("--zero=false", "--zero-init-last-norm=false"),
         ("--js", "--json"),
-        ("--jai x", "--jail x"),
+        ("--job x", "--job-dir x"),
         ("--hel", "--help"),
         ("-h", "-h"),
     ],
@@ -58,7 +58,7 @@ def test_a_unique_prefix_is_expanded(
 
 
 def test_spellings_of_one_option_are_not_ambiguous(expand: Callable[[str], str]) -> None:
-    assert expand("--select-i 3") == "--select-ipus 3"  # --select-ipus, --select-ipu
+    assert expand("--select-i 3") == "--select-ipus 3"  # both --select-ipus and --select-ipu match
     assert expand("--weight-avg-n 3 --weight-avg-N 4") == "--weight-avg-n=3 --weight-avg-N=4"
 
 

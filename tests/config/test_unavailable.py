@@ -28,13 +28,13 @@ from convoy.dialects import DIALECTS
 Case = tuple[Option, Any]
 
 CANDIDATES = (1, 2, 0.5, 0.25, "x", ["x"], [1])
-# Further arguments that a value needs.
+# Other arguments that an option needs.
 EXTRA_WORDS = {
     "data": ["--data-dir=DATA"],
 }
 
 
-def fits(row: Option, value: Any) -> bool:
+def is_valid(row: Option, value: Any) -> bool:
     try:
         return row.problem(row.value_type.check(value)) is None
     except OptionTypeError:
@@ -42,12 +42,12 @@ def fits(row: Option, value: Any) -> bool:
 
 
 def unavailable_samples(row: Option) -> list[Any]:
-    """Unavailable values: all those of a closed list, otherwise one."""
+    """All unavailable choices of an option, or one unavailable value if it has no choices."""
     listed = unavailable_choices(row)
     if isinstance(listed, list):
         return listed
-    fitting = [row.value_type.check(value) for value in CANDIDATES if fits(row, value)]
-    return [value for value in fitting if not row.is_available(value)][:1]
+    valid = [row.value_type.check(value) for value in CANDIDATES if is_valid(row, value)]
+    return [value for value in valid if not row.is_available(value)][:1]
 
 
 CASES: list[Case] = [
@@ -56,12 +56,12 @@ CASES: list[Case] = [
     if unavailable_choices(row) is not None
     for value in unavailable_samples(row)
 ]
-EVERY_CASE = pytest.mark.parametrize(
+every_case = pytest.mark.parametrize(
     ("row", "value"), CASES, ids=[f"{row.name}-{format_value(value)}" for row, value in CASES]
 )
 
 
-def words_of(row: Option, value: Any) -> list[str]:
+def to_args(row: Option, value: Any) -> list[str]:
     return [*row.to_cli_args(value), *EXTRA_WORDS.get(row.name, [])]
 
 
@@ -75,7 +75,7 @@ def plan_unavailable(*words: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def suggested_words(reason: str) -> list[list[str]]:
-    """The arguments that a message suggests; none if it says to remove something."""
+    """The arguments that a message suggests; none if it suggests to remove an option."""
     hint = reason.split("; ", 1)[1]
     match = re.fullmatch(r"use (--[a-z0-9-]+)(?: (.+))?", hint)
     if match is None:
@@ -85,14 +85,16 @@ def suggested_words(reason: str) -> list[list[str]]:
 
 
 def test_every_option_with_unavailable_values_has_a_case() -> None:
-    gaps = {row.name for row in option_table().values() if unavailable_choices(row) is not None}
+    expected = {row.name for row in option_table().values() if unavailable_choices(row) is not None}
 
-    assert {row.name for row, _ in CASES} == gaps
+    assert {row.name for row, _ in CASES} == expected
 
 
-@EVERY_CASE
-def test_a_plan_lists_it_and_no_value_that_was_not_requested(row: Option, value: Any) -> None:
-    words = words_of(row, value)
+@every_case
+def test_a_plan_lists_the_value_and_no_value_that_was_not_requested(
+    row: Option, value: Any
+) -> None:
+    words = to_args(row, value)
     listed = plan_unavailable(*words)
     requested = {word.split("=")[0].removeprefix("--").replace("-", "_") for word in words}
 
@@ -103,15 +105,15 @@ def test_a_plan_lists_it_and_no_value_that_was_not_requested(row: Option, value:
     assert f"not available  {next(iter(listed.values()))['reason']}" in convoy("plan", *words).out
 
 
-@EVERY_CASE
-def test_every_run_refuses_it_in_one_line_and_writes_nothing(
+@every_case
+def test_every_run_refuses_the_value_in_one_line_and_writes_nothing(
     row: Option, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     settings = resolve(RequestedOptions(environment={})).settings
     Path("run").mkdir()
     Path("run/config.yaml").write_text(settings_as_yaml(settings))
-    words = words_of(row, value)
+    words = to_args(row, value)
     reasons = [f"convoy: {entry['reason']}" for entry in plan_unavailable(*words).values()]
     for verb in (["train"], ["prove"], ["validate", "--random-weights"], ["resume", "run"]):
         override = ["--override"] if verb[0] == "resume" else []
@@ -122,9 +124,9 @@ def test_every_run_refuses_it_in_one_line_and_writes_nothing(
     assert [str(path) for path in Path().rglob("*")] == ["run", "run/config.yaml"]
 
 
-@EVERY_CASE
+@every_case
 def test_the_suggested_fix_works(row: Option, value: Any) -> None:
-    reason = plan_unavailable(*words_of(row, value))[row.name]["reason"]
+    reason = plan_unavailable(*to_args(row, value))[row.name]["reason"]
     suggested = suggested_words(reason)
 
     assert suggested or reason.endswith("; remove it")
@@ -132,19 +134,21 @@ def test_the_suggested_fix_works(row: Option, value: Any) -> None:
         assert row.name not in plan_unavailable(*words), words
 
 
-@EVERY_CASE
+@every_case
 def test_a_value_from_a_file_is_reported_with_file_and_fix(
     row: Option, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.yaml").write_text(f"# Mine.\n{row.name}: {json.dumps(value)}\n")
+    Path("custom.yaml").write_text(f"# A comment.\n{row.name}: {json.dumps(value)}\n")
     extra = EXTRA_WORDS.get(row.name, [])
-    entry = plan_unavailable("--config-path", "mine.yaml", *extra)[row.name]
+    entry = plan_unavailable("--config-path", "custom.yaml", *extra)[row.name]
 
-    assert entry["source"] == "mine.yaml, line 2"
-    assert "is not available in this version (mine.yaml, line 2); " in entry["reason"]
+    assert entry["source"] == "custom.yaml, line 2"
+    assert "is not available in this version (custom.yaml, line 2); " in entry["reason"]
     for words in suggested_words(entry["reason"]):
-        assert row.name not in plan_unavailable("--config-path", "mine.yaml", *extra, *words), words
+        assert row.name not in plan_unavailable("--config-path", "custom.yaml", *extra, *words), (
+            words
+        )
 
 
 def test_all_unavailable_values_are_reported_together() -> None:
@@ -162,7 +166,7 @@ def test_all_unavailable_values_are_reported_together() -> None:
 
 
 @sweep(("model", "data"), product(MODELS, DATA))
-def test_defaults_are_never_refused(model: str, data: str) -> None:
+def test_the_defaults_of_models_and_datasets_are_available(model: str, data: str) -> None:
     request = settings_from("command line", {"model": model, "data": data})
     settings = resolve(RequestedOptions(request, environment={})).settings
 
@@ -198,8 +202,8 @@ def test_every_unavailable_value_of_a_shipped_configuration_has_a_fix(
 
 
 def test_a_flag_without_a_value_empties_a_list_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("sharding_include_filter: [a]\n")
-    words = ("--config-path", tmp_path / "mine.yaml")
+    (tmp_path / "custom.yaml").write_text("sharding_include_filter: [a]\n")
+    words = ("--config-path", tmp_path / "custom.yaml")
 
     assert plan_unavailable(*words)["sharding_include_filter"]["reason"].endswith(
         "; use --sharding-include-filter without a value"

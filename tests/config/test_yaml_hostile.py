@@ -1,4 +1,4 @@
-"""Invalid, random and hostile texts give a dict or an error of one line."""
+"""Invalid, random and malicious files give a dict or an error of one line."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ from convoy.config.yaml_reader import parse_yaml, read_yaml
 from convoy.errors import ConfigError
 from convoy.text import control_character
 
-every_example = settings(deadline=None)
+no_deadline = settings(deadline=None)
 
 YAML_FRAGMENTS = (
     *("a", "b", "<<", ": ", ":", "- ", "? ", "\n", "\n  ", "\n    ", "\r\n", "\t", " ", "#"),
@@ -66,7 +66,7 @@ YAML_FRAGMENTS = (
     *("é", "\u2028", "\x85", "\ufeff", "\0", "\r", "\ud800", "🚚"),
 )
 
-# PyYAML writes YAML 1.1, where `1e3` and `08` without quotes are text; here they are numbers.
+# PyYAML writes such text without quotes; convoy reads it as a number.
 BARE_NUMBER = re.compile("[-+.0-9eE]+")
 
 texts = st.text().filter(lambda text: not control_character(text) and not BARE_NUMBER.match(text))
@@ -85,8 +85,8 @@ values = st.recursive(
 )
 
 
-def parse_outcome(source: str | bytes) -> str:
-    """An empty string if the result is a dict, otherwise the message, one printable line."""
+def parse_error(source: str | bytes) -> str:
+    """The error message, which is one printable line; empty if the text is valid."""
     data = source.encode("utf-8", "surrogatepass") if isinstance(source, str) else source
     try:
         assert isinstance(parse_yaml(data, "run.yaml"), dict)
@@ -97,7 +97,7 @@ def parse_outcome(source: str | bytes) -> str:
     return ""
 
 
-@every_example
+@no_deadline
 @given(st.dictionaries(texts, values, max_size=5), st.sampled_from([None, True, False]))
 def test_pyyaml_dumps_are_read_back_equal(config: dict[str, object], flow: bool | None) -> None:
     dumped = yaml.safe_dump(config, default_flow_style=flow, allow_unicode=flow, sort_keys=False)
@@ -106,18 +106,18 @@ def test_pyyaml_dumps_are_read_back_equal(config: dict[str, object], flow: bool 
     assert repr(values) == repr(config)  # unlike ==, repr distinguishes 1, 1.0 and True
 
 
-@every_example
+@no_deadline
 @given(st.text() | st.binary())
 def test_random_text_and_bytes_give_a_dict_or_one_error_line(source: str | bytes) -> None:
-    parse_outcome(source)
+    parse_error(source)
 
 
-@settings(every_example, max_examples=200)
+@settings(no_deadline, max_examples=200)
 @given(st.lists(st.sampled_from(YAML_FRAGMENTS), max_size=30).map("".join))
 def test_random_fragments_of_yaml_give_a_dict_or_one_error_line(text: str) -> None:
-    parse_outcome(text)
-    parse_outcome("a: " + text)
-    parse_outcome(text.encode("utf-8", "surrogatepass"))
+    parse_error(text)
+    parse_error("a: " + text)
+    parse_error(text.encode("utf-8", "surrogatepass"))
 
 
 @pytest.mark.parametrize(
@@ -134,23 +134,23 @@ def test_random_fragments_of_yaml_give_a_dict_or_one_error_line(text: str) -> No
     ],
 )
 def test_invalid_yaml_is_refused_with_its_line(text: str, line: int) -> None:
-    assert parse_outcome(text).startswith(f"run.yaml, line {line}: not YAML: ")
+    assert parse_error(text).startswith(f"run.yaml, line {line}: not YAML: ")
 
 
-def test_an_open_bracket_is_reported_with_its_line() -> None:
-    assert "while parsing a flow sequence on line 2" in parse_outcome("a: 1\nb: [1,\n\n\nc: 2\n")
+def test_an_unclosed_bracket_is_reported_with_its_line() -> None:
+    assert "while parsing a flow sequence on line 2" in parse_error("a: 1\nb: [1,\n\n\nc: 2\n")
 
 
 @pytest.mark.parametrize("text", ['a: "\\UFFFFFFFF"', f"%YAML 1.{'9' * 5000}\n---\na: 1"])
 def test_input_that_crashes_a_parser_is_refused(text: str) -> None:
-    assert "not YAML" in parse_outcome(text)
+    assert "not YAML" in parse_error(text)
 
 
 @pytest.mark.parametrize("text", ["a: 1\n---\nb: 2", "a: 1\n---\n", "---\n---\n", "a: 1\n--- x"])
 def test_a_second_document_is_refused_with_its_line(text: str) -> None:
     assert re.fullmatch(
         r"run.yaml, line [23]: not YAML: expected a single document .*but found another document",
-        parse_outcome(text),
+        parse_error(text),
     )
 
 
@@ -162,7 +162,7 @@ def test_a_large_file_is_refused(tmp_path: Path) -> None:
         read_yaml(path)
 
 
-LIMITED = """
+READ_WITH_LIMIT = """
 import resource, sys
 from pathlib import Path
 from convoy.config.yaml_reader import read_yaml
@@ -178,7 +178,7 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 
 
 @pytest.mark.processes
-def test_hostile_files_need_less_than_256_megabytes(tmp_path: Path) -> None:
+def test_malicious_files_are_read_with_256_megabytes(tmp_path: Path) -> None:
     size = 2**18
     files = {
         "aliases": "a: &a 1\nb: [" + "*a," * 19_000 + "]",
@@ -196,11 +196,11 @@ def test_hostile_files_need_less_than_256_megabytes(tmp_path: Path) -> None:
     }
     for name, text in files.items():
         (tmp_path / f"{name}.yaml").write_text(text)
-    command = [sys.executable, "-c", LIMITED, str(tmp_path)]
+    command = [sys.executable, "-c", READ_WITH_LIMIT, str(tmp_path)]
     root = Path(yaml_reader.__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+    process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
 
-    assert (done.stderr, dict(line.split() for line in done.stdout.splitlines())) == (
+    assert (process.stderr, dict(line.split() for line in process.stdout.splitlines())) == (
         "",
         dict.fromkeys(files, "refused")
         | {"aliases": "2", "folded": "1", "merges": "2"}

@@ -1,4 +1,4 @@
-"""Files that never reach the parser: special files, large files, invalid bytes."""
+"""Files that are refused before parsing: special files, large files, invalid bytes."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ def error_message(source: str | bytes) -> str:
     return str(error.value)
 
 
-def test_a_small_file_is_read_as_it_is(tmp_path: Path) -> None:
+def test_a_small_file_is_read_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_bytes(b"a: 1\r\n")
 
@@ -71,7 +71,7 @@ def test_a_large_file_is_refused_without_reading_it(
 ) -> None:
     path = tmp_path / "big.yaml"
     with path.open("wb") as file:
-        file.truncate(100 * 2**20)  # sparse: takes no disk space
+        file.truncate(100 * 2**20)  # a sparse file needs no disk space
     monkeypatch.delattr(Path, "open")
 
     with pytest.raises(ConfigError, match=r"104,857,600 bytes.*262,144"):
@@ -140,7 +140,7 @@ def test_a_tab_in_the_indentation_is_refused_with_its_line(text: str) -> None:
     assert error_message(text) == "run.yaml, line 2: the line is indented with a tab; use spaces"
 
 
-def test_a_tab_after_the_content_is_fine() -> None:
+def test_a_tab_after_the_content_is_accepted() -> None:
     assert decode_text(b"a: 1\t# note", "x") == "a: 1\t# note"
 
 

@@ -186,7 +186,7 @@ def test_an_alias_without_anchor_and_an_anchor_set_twice_are_refused() -> None:
         ("!!binary aGk=", "!!binary"),
         ("!!timestamp 2001-01-01", "!!timestamp"),
         ("!!set {a}", "!!set"),
-        ("!own 1", "!own"),
+        ("!custom 1", "!custom"),
         ("!!merge x", "!!merge"),
         ("!<str> x", "str"),
         ("!!map 1", "!!map"),
@@ -206,7 +206,7 @@ def test_a_tag_directive_does_not_enable_other_tags() -> None:
     assert message.startswith("run.yaml, line 3: the tag '!!python/name:os.system' is not allowed")
 
 
-def test_core_tags_are_honored() -> None:
+def test_core_tags_set_the_type() -> None:
     assert parse_plain(
         "!!map {a: !!str 1, b: !!seq [!!int '2', !!float 3], c: !!null '', d: !!bool true}"
     ) == {
@@ -218,7 +218,7 @@ def test_core_tags_are_honored() -> None:
 
 
 @pytest.mark.parametrize("form", ["['touch {}']", "\n  - touch {}\n", "{{command: 'touch {}'}}"])
-def test_a_malicious_tag_runs_nothing(form: str, tmp_path: Path) -> None:
+def test_a_malicious_tag_runs_no_command(form: str, tmp_path: Path) -> None:
     marker, path = tmp_path / "marker", tmp_path / "evil.yaml"
     path.write_text("a: !!python/object/apply:os.system " + form.format(marker))
     with pytest.raises(ConfigError, match=r"line 1: the tag '!!python/object/apply:os\.system'"):
@@ -242,7 +242,7 @@ def test_a_merge_bomb_is_refused() -> None:
 
 
 def test_the_limit_of_values_is_exact() -> None:
-    def items(count: int) -> str:  # the mapping, the key and the list are three more
+    def items(count: int) -> str:  # the mapping, the key and the list count as three values
         return "a: [" + "1," * (count - 3) + "]"
 
     assert len(parse_plain(items(MAX_NODES))["a"]) == MAX_NODES - 3
@@ -271,7 +271,7 @@ def test_the_limit_of_depth_includes_aliases() -> None:
 
 
 @pytest.mark.parametrize("merge", ["*a{}", "[*a{}]"])
-def test_a_long_chain_of_parents_is_not_deep(merge: str) -> None:
+def test_a_long_chain_of_parents_does_not_count_as_nesting(merge: str) -> None:
     chain = ["a0: &a0 {x: 0}"]
     chain += [f"a{n}: &a{n} {{<<: {merge.format(n - 1)}, x: {n}}}" for n in range(1, 40)]
 

@@ -1,4 +1,4 @@
-"""Which spellings are numbers, which are text, and which are refused."""
+"""YAML scalars: null, booleans, numbers, text, and values that are refused."""
 
 import math
 
@@ -24,9 +24,9 @@ def test_only_true_and_false_are_booleans(text: str) -> None:
     [("0", 0), ("-0", 0), ("7", 7), ("+7", 7), ("-12", -12), ("9" * 18, 10**18 - 1)],
 )
 def test_whole_numbers_are_decimal(text: str, value: int) -> None:
-    value_read = parse_scalar(text)
+    parsed = parse_scalar(text)
 
-    assert (type(value_read), value_read) == (int, value)
+    assert (type(parsed), parsed) == (int, value)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_whole_numbers_are_decimal(text: str, value: int) -> None:
     ],
 )
 def test_numbers_with_a_point_or_an_exponent_are_floats(text: str, value: float) -> None:
-    value_read = parse_scalar(text)
+    parsed = parse_scalar(text)
 
-    assert (type(value_read), value_read) == (float, value)
+    assert (type(parsed), parsed) == (float, value)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_leading_zero_is_refused_as_ambiguous(text: str) -> None:
     assert len(str(error.value)) < 250
 
 
-def test_the_error_for_a_leading_zero_says_what_to_write() -> None:
+def test_the_error_for_a_leading_zero_contains_a_fix() -> None:
     with pytest.raises(ValueError, match="write -10 for a number"):
         parse_scalar("-0010")
 
@@ -90,7 +90,7 @@ def test_a_number_beyond_the_range_of_floats_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["1" * 19, "-" + "1" * 19, "9" * 5000])
-def test_a_whole_number_of_absurd_length_is_refused(text: str) -> None:
+def test_a_whole_number_of_more_than_18_digits_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"of (19|5000) digits; the limit is 18"):
         parse_scalar(text)
 
@@ -108,10 +108,10 @@ def test_a_whole_number_of_absurd_length_is_refused(text: str) -> None:
         ("", "null", None),
     ],
 )
-def test_a_core_tag_is_honored(text: str, tag: str, value: object) -> None:
-    value_read = parse_tagged_scalar(text, tag)
+def test_a_core_tag_sets_the_type(text: str, tag: str, value: object) -> None:
+    parsed = parse_tagged_scalar(text, tag)
 
-    assert (type(value_read), value_read) == (type(value), value)
+    assert (type(parsed), parsed) == (type(value), value)
 
 
 @pytest.mark.parametrize(

@@ -8,25 +8,25 @@ from support.readme_commands import ROWS, Row
 from convoy.dialects.command import Command, shell_words, split_command
 from convoy.errors import ConfigError
 
-WHOLE = [row for row in ROWS if row.start != "python3"]
+ROWS_WITH_PROGRAM = [row for row in ROWS if row.start != "python3"]
 (WITHOUT_PROGRAM,) = [row for row in ROWS if row.start == "python3"]
-EIGHT = (
+EIGHT_INSTANCES = (
     *("-v", "--numa-aware", "1", "--num-instances", "8", "--num-replicas", "16"),
     *("--ipus-per-replica", "1", "--mpi-local-args=--tag-output"),
 )
-FOUR = (
+FOUR_INSTANCES = (
     *("-v", "--numa-aware", "1", "--num-instances", "4", "--num-replicas", "4"),
     *("--ipus-per-replica", "--mpi-local-args=--tag-output"),
 )
 CLUSTER = '{"cluster":{"worker":["host1:3636","host2:3636"]},"task":{"type":"worker"}}'
-MPI = (
+MPIRUN_WORDS = (
     *("--tag-output", "-H", "host1,host2", "-bind-to", "none", "-map-by", "slot"),
     *("-x", "LD_LIBRARY_PATH", "-x", "PATH", "-x", f"TF_CONFIG={CLUSTER}"),
 )
 
 
 def split_line(line: str) -> Command:
-    """Split a command; a quoted command gives the same result."""
+    """Split a command, quoted and as separate arguments."""
     command = split_command([line], {})
 
     assert split_command(shlex.split(line), {}) == command
@@ -38,37 +38,37 @@ def launchers(line: str) -> dict[str, tuple[str, ...]]:
 
 
 def error_message(line: str) -> str:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         split_command([line] if " " in line else line.split(), {})
 
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
-def split_by_hand(row: Row) -> Command:
+def expected_command(row: Row) -> Command:
     python, *module, program = row.start.split()
     calls = split_line(row.line).launchers[: 1 if row.front else 0]
     return Command({}, calls, (python,), program, tuple(row.tail.split()), module == ["-m"])
 
 
 def test_every_readme_command_is_split_as_expected() -> None:
-    commands = {row.line: split_line(row.line) for row in WHOLE}
+    commands = {row.line: split_line(row.line) for row in ROWS_WITH_PROGRAM}
 
-    assert commands == {row.line: split_by_hand(row) for row in WHOLE}
-    assert all(len(commands[row.line].launchers) == bool(row.front) for row in WHOLE)
+    assert commands == {row.line: expected_command(row) for row in ROWS_WITH_PROGRAM}
+    assert all(len(commands[row.line].launchers) == bool(row.front) for row in ROWS_WITH_PROGRAM)
 
 
 @pytest.mark.parametrize(
     ("front", "name", "words"),
     [
-        ("poprun -v --numa-aware 1 --num-instances 8", "poprun", EIGHT),
-        ("poprun -v --numa-aware 1 --num-instances 4", "poprun", FOUR),
+        ("poprun -v --numa-aware 1 --num-instances 8", "poprun", EIGHT_INSTANCES),
+        ("poprun -v --numa-aware 1 --num-instances 4", "poprun", FOUR_INSTANCES),
         ("poprun --num-instances=8", "poprun", ("--num-instances=8", "--num-replicas=16")),
-        ("mpirun", "mpirun", MPI),
+        ("mpirun", "mpirun", MPIRUN_WORDS),
         ("gc-profile", "gc-profile", ("-d", "profile_dir", "--")),
     ],
 )
-def test_launchers_of_the_readmes_keep_their_own_arguments(
+def test_launchers_of_the_readmes_have_their_arguments(
     front: str, name: str, words: tuple[str, ...]
 ) -> None:
     rows = [row for row in ROWS if row.front.startswith(front)]
@@ -78,10 +78,10 @@ def test_launchers_of_the_readmes_keep_their_own_arguments(
 
 
 def test_python_without_a_program_is_refused_with_an_example() -> None:
-    assert error_message(WITHOUT_PROGRAM.line) == (
-        "python3 is followed by --config where a program is expected; "
-        "name the program first, as in `convoy run -- python3 train.py --config NAME`"
-    )
+    message = error_message(WITHOUT_PROGRAM.line)
+
+    assert message.startswith("python3 is followed by --config")
+    assert "`convoy run -- python3 train.py --config NAME`" in message
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_python_without_a_program_is_refused_with_an_example() -> None:
         ("/a/b/train.py x", (), "/a/b/train.py", False),
     ],
 )
-def test_a_program_is_identified_however_it_is_started(
+def test_a_program_is_found_however_it_is_started(
     line: str, interpreter: tuple[str, ...], program: str, is_module: bool
 ) -> None:
     assert split_line(line) == Command({}, (), interpreter, program, ("x",), is_module)
@@ -180,11 +180,11 @@ def test_a_missing_value_or_an_unknown_option_does_not_hide_the_program() -> Non
         ("1A=2 python3 train.py", "unknown program or launcher '1A=2'"),
     ],
 )
-def test_an_invalid_shape_is_refused_in_one_line(line: str, message: str) -> None:
+def test_an_invalid_command_is_refused_in_one_line(line: str, message: str) -> None:
     assert error_message(line).startswith(message)
 
 
-def test_a_quoted_part_of_a_command_is_refused() -> None:
+def test_a_command_that_is_only_partly_quoted_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"^'poprun -v' is a single argument; quote the whole command or"
     ):
@@ -199,7 +199,7 @@ def test_an_error_message_has_no_control_characters(line: str) -> None:
 ENVIRONMENT = {"HOME": "/home/me", "DATASETS_DIR": "/data sets"}
 
 
-def words(*typed: str) -> list[str]:
+def split_words(*typed: str) -> list[str]:
     return shell_words(typed, ENVIRONMENT)
 
 
@@ -219,18 +219,18 @@ def words(*typed: str) -> list[str]:
         ("x ''", ["x", ""]),
     ],
 )
-def test_a_quoted_command_is_split_as_by_a_shell(text: str, split: list[str]) -> None:
-    assert words(text) == split
+def test_a_quoted_command_is_split_as_in_a_shell(text: str, split: list[str]) -> None:
+    assert split_words(text) == split
 
 
 def test_arguments_split_by_the_shell_stay_unchanged() -> None:
     typed = ["poprun", "--mpi-local-args=-x A", "$B", "`c`", "a|b", "'d'", "e\\ f"]
 
-    assert words(*typed) == typed
+    assert split_words(*typed) == typed
 
 
 def test_a_single_argument_without_spaces_is_not_split() -> None:
-    assert words("./train'.py") == ["./train'.py"]
+    assert split_words("./train'.py") == ["./train'.py"]
 
 
 @pytest.mark.parametrize(
@@ -246,16 +246,16 @@ def test_a_single_argument_without_spaces_is_not_split() -> None:
     ],
 )
 def test_a_tilde_is_the_home_folder(word: str, expanded: str) -> None:
-    assert words("python3", word) == ["python3", expanded]
-    assert words(f"python3 {word}") == ["python3", expanded]
+    assert split_words("python3", word) == ["python3", expanded]
+    assert split_words(f"python3 {word}") == ["python3", expanded]
 
 
 def test_a_tilde_stays_if_home_is_unknown() -> None:
     assert shell_words(["x", "~/data"], {}) == ["x", "~/data"]
 
 
-def test_a_variable_of_a_quoted_text_is_replaced_and_not_split() -> None:
-    assert words("x $DATASETS_DIR/a ${DATASETS_DIR}b 'c d$'") == [
+def test_the_value_of_a_variable_in_a_quoted_command_is_not_split() -> None:
+    assert split_words("x $DATASETS_DIR/a ${DATASETS_DIR}b 'c d$'") == [
         "x",
         "/data sets/a",
         "/data setsb",
@@ -265,11 +265,11 @@ def test_a_variable_of_a_quoted_text_is_replaced_and_not_split() -> None:
 
 def test_a_variable_that_is_not_set_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"^\$NOWHERE in the quoted command is not set; set it"):
-        words("x --data-dir $NOWHERE/a")
+        split_words("x --data-dir $NOWHERE/a")
 
 
 @pytest.mark.parametrize(
-    ("text", "sign"),
+    ("text", "syntax"),
     [
         ("python3 train.py | tee log", "'|'"),
         ("python3 train.py 2>&1", "'>&'"),
@@ -283,31 +283,31 @@ def test_a_variable_that_is_not_set_is_refused_by_name() -> None:
         ("python3 train.py --lr ${LR:-1}", "'${LR:-1}'"),
     ],
 )
-def test_shell_syntax_is_refused_with_a_way_out(text: str, sign: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        words(text)
+def test_shell_syntax_in_a_quoted_command_is_refused(text: str, syntax: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        split_words(text)
 
-    assert str(refused.value).startswith(f"{sign} needs a shell")
-    assert "\n" not in str(refused.value)
+    assert str(error.value).startswith(f"{syntax} needs a shell")
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("word", ["|", "||", "&&", ";", ">", ">>", "<", "2>&1", "&", "2>"])
-def test_shell_syntax_is_refused_outside_quotes_too(word: str) -> None:
+def test_shell_syntax_in_an_argument_is_refused(word: str) -> None:
     with pytest.raises(ConfigError, match="needs a shell"):
-        words("python3", "train.py", word, "log")
+        split_words("python3", "train.py", word, "log")
 
 
 def test_shell_characters_inside_quotes_are_plain_text() -> None:
-    assert words("x 'a|b' \"c>d\" e\\;f") == ["x", "a|b", "c>d", "e;f"]
+    assert split_words("x 'a|b' \"c>d\" e\\;f") == ["x", "a|b", "c>d", "e;f"]
 
 
 @pytest.mark.parametrize("text", ["x 'a b", 'x "a', "x a\\"])
 def test_unclosed_quotes_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^the quoted command cannot be split: no "):
-        words(text)
+        split_words(text)
 
 
 @pytest.mark.parametrize("typed", [[], [""], ["  "], ["", " \n"]])
 def test_an_empty_command_is_refused_with_an_example(typed: list[str]) -> None:
     with pytest.raises(ConfigError, match="no command to run; write it after --, as in `convoy r"):
-        words(*typed)
+        split_words(*typed)

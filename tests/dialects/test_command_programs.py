@@ -12,33 +12,33 @@ from convoy.dialects.command import (
 )
 from convoy.errors import ConfigError
 
-# A few flags of each dialect, enough to decide.
+# A few flags of each dialect.
 TENSORFLOW = "--config --wandb --epochs --batch-size --data-dir --pipeline --pipeline-splits -N"
 PYTORCH = "--config --wandb --epoch --data --micro-batch-size --pipeline-splits --pipeline-mode -h"
-KNOWN = {
+VOCABULARIES = {
     "tensorflow": Vocabulary(TENSORFLOW.split(), {"mk2_resnet8_test", "both"}),
     "pytorch": Vocabulary(PYTORCH.split(), {"resnet50", "both"}),
 }
 
 
-def program(line: str, dialect: str | None = None) -> Program:
-    return identify_program(split_command(line.split(), {}), KNOWN, dialect)
+def identify(line: str, dialect: str | None = None) -> Program:
+    return identify_program(split_command(line.split(), {}), VOCABULARIES, dialect)
 
 
-def dialect(line: str) -> str:
-    return program(line).dialect
+def dialect_of(line: str) -> str:
+    return identify(line).dialect
 
 
 def error_message(line: str, dialect: str | None = None) -> str:
-    with pytest.raises(ConfigError) as refused:
-        program(line, dialect)
+    with pytest.raises(ConfigError) as error:
+        identify(line, dialect)
 
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "where", "purpose"),
+    ("name", "expected", "purpose"),
     [
         ("validation.py", "tensorflow", "validate"),
         ("inference_embedded.py", "tensorflow", "infer"),
@@ -54,14 +54,14 @@ def error_message(line: str, dialect: str | None = None) -> str:
         ("resnet_synthetic_benchmark.py", "popart", "synthetic benchmark"),
     ],
 )
-def test_a_program_of_one_dialect_selects_it(name: str, where: str, purpose: str) -> None:
-    assert program(f"python3 a/b/{name} --epochs 3") == Program(
-        name, where, Purpose(purpose), ("--epochs", "3")
+def test_a_program_of_one_dialect_selects_it(name: str, expected: str, purpose: str) -> None:
+    assert identify(f"python3 a/b/{name} --epochs 3") == Program(
+        name, expected, Purpose(purpose), ("--epochs", "3")
     )
 
 
 def test_the_benchmark_runner_is_a_module_with_an_argument() -> None:
-    result = program("python3 -m examples_utils benchmark --spec benchmarks.yml")
+    result = identify("python3 -m examples_utils benchmark --spec benchmarks.yml")
 
     assert result == Program(
         "examples_utils benchmark",
@@ -79,15 +79,15 @@ def test_three_programs_exist_in_two_dialects() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "where"),
+    ("words", "expected"),
     [
         ("--epochs 3", "tensorflow"),
         ("--epoch 3 --micro-batch-size 3", "pytorch"),
-        ("--epoch 3 --data x", "pytorch"),  # a tie: prefixes in the other
+        ("--epoch 3 --data x", "pytorch"),  # a tie: both are prefixes in the other dialect
         ("--data-dir x --data y --batch-size 3", "tensorflow"),
         ("--epochs=3", "tensorflow"),
-        ("--pipeline", "tensorflow"),  # only a prefix of two in the other
-        ("--pipeline-split a", "pytorch"),  # a tie: unique in both
+        ("--pipeline", "tensorflow"),  # an ambiguous prefix in the other dialect
+        ("--pipeline-split a", "pytorch"),  # a tie: a unique prefix in both
         ("--micro 3", "pytorch"),
         ("--batch 3", "tensorflow"),
         ("-N 3", "tensorflow"),
@@ -105,13 +105,13 @@ def test_three_programs_exist_in_two_dialects() -> None:
         ("-11 --- -1e3", "pytorch"),
     ],
 )
-def test_the_dialect_that_knows_most_arguments_wins(words: str, where: str) -> None:
+def test_the_dialect_with_most_known_arguments_is_selected(words: str, expected: str) -> None:
     for name in ("train.py", "restore.py", "weight_avg.py"):
-        assert dialect(f"python3 {name} {words}") == where
+        assert dialect_of(f"python3 {name} {words}") == expected
 
 
 @pytest.mark.parametrize(
-    ("line", "where"),
+    ("line", "expected"),
     [
         ("python3 examples/applications/tensorflow/cnns/training/train.py", "tensorflow"),
         ("./TensorFlow1/train.py --wandb", "tensorflow"),
@@ -121,13 +121,13 @@ def test_the_dialect_that_knows_most_arguments_wins(words: str, where: str) -> N
         ("python3 -m train", "pytorch"),
     ],
 )
-def test_the_path_decides_only_on_a_tie(line: str, where: str) -> None:
-    assert dialect(line) == where
+def test_the_path_selects_the_dialect_only_on_a_tie(line: str, expected: str) -> None:
+    assert dialect_of(line) == expected
 
 
 def test_the_given_dialect_takes_precedence() -> None:
-    assert program("python3 train.py --config resnet50", "tensorflow").dialect == "tensorflow"
-    assert program("python3 tensorflow/train.py --epochs 3", "pytorch").dialect == "pytorch"
+    assert identify("python3 train.py --config resnet50", "tensorflow").dialect == "tensorflow"
+    assert identify("python3 tensorflow/train.py --epochs 3", "pytorch").dialect == "pytorch"
 
 
 def test_without_vocabularies_the_preferred_dialect_is_selected() -> None:

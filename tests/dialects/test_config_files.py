@@ -128,10 +128,9 @@ def values(dialect: str, name: str | None, path: str) -> dict[str, Any]:
 
 def problems(dialect: str, path: str) -> list[str]:
     current = DIALECTS[dialect]()
-    result = read_named_config(
-        None, path, current, partial(find_in_other_dialects, current=current)
-    )[1]
-    return [str(problem) for problem in result]
+    find_elsewhere = partial(find_in_other_dialects, current=current)
+    _, problems = read_named_config(None, path, current, find_elsewhere)
+    return [str(problem) for problem in problems]
 
 
 @pytest.mark.parametrize(
@@ -171,12 +170,10 @@ def problems(dialect: str, path: str) -> list[str]:
     ],
     ids=lambda text: text if len(text) < 20 else "",
 )
-def test_a_file_has_the_same_meaning_as_arguments(
+def test_a_file_sets_the_same_values_as_arguments(
     write: Write, dialect: str, text: str, name: str, line: str
 ) -> None:
-    result = values(dialect, name, write(text))
-
-    assert result == option_values(dialect, line)
+    assert values(dialect, name, write(text)) == option_values(dialect, line)
 
 
 def test_a_combined_value_keeps_its_line(write: Write) -> None:
@@ -188,7 +185,7 @@ def test_a_combined_value_keeps_its_line(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "result"),
+    ("text", "expected"),
     [
         ("validation: False", {"validation_mode": "none"}),
         ("validation: True", {"validation_mode": "after"}),
@@ -221,10 +218,10 @@ def test_a_combined_value_keeps_its_line(write: Write) -> None:
         ("seed: 1", {"seed": 1}),
     ],
 )
-def test_a_key_has_the_meaning_of_its_program(
-    write: Write, text: str, result: dict[str, Any]
+def test_a_key_is_interpreted_as_in_its_program(
+    write: Write, text: str, expected: dict[str, Any]
 ) -> None:
-    assert values("tensorflow", None, write(text)) == result
+    assert values("tensorflow", None, write(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -329,11 +326,11 @@ def test_all_problems_are_reported_at_once(write: Write) -> None:
 
 def test_keys_without_effect_are_reported_with_their_lines(write: Write) -> None:
     write(
-        "mine:\n  model_size: 50\n  standard_imagenet: True\n  on_demand: False\n"
+        "custom:\n  model_size: 50\n  standard_imagenet: True\n  on_demand: False\n"
         "  base_learning_rate: 0\n  syncs_per_epoch: 1\n  restore_path: RUN\n"
     )
 
-    assert interpret_command("python3 train.py --config mine").dropped == [
+    assert interpret_command("python3 train.py --config custom").dropped == [
         DroppedWord(
             "configs.yml, line 3: standard_imagenet",
             "samples are always shuffled with the seed",
@@ -354,9 +351,9 @@ def test_arguments_override_a_file_beside_the_program(write: Write) -> None:
     assert result.model == "resnet101"
 
 
-def test_the_folder_of_a_file_wins_over_that_of_the_environment(write: Write) -> None:
-    write("mine:\n  validation: False\n  data_dir: ./datasets\n")
-    result = run("python3 train.py --config mine", {"DATA_DIR": "/sets/cifar-100-binary"})
+def test_the_folder_of_a_file_overrides_that_of_the_environment(write: Write) -> None:
+    write("custom:\n  validation: False\n  data_dir: ./datasets\n")
+    result = run("python3 train.py --config custom", {"DATA_DIR": "/sets/cifar-100-binary"})
 
     assert (result.data.data, result.data.data_dir) == ("imagenet", "./datasets")
 
@@ -364,9 +361,8 @@ def test_the_folder_of_a_file_wins_over_that_of_the_environment(write: Write) ->
 def test_the_keys_of_a_file_identify_its_dialect(write: Write) -> None:
     write(PYTORCH)
 
-    assert (
-        run("python3 train.py --config resnet50").optimizer.momentum == 0.0
-    )  # as in the PyTorch program
+    # The default momentum of the PyTorch program is 0.
+    assert run("python3 train.py --config resnet50").optimizer.momentum == 0.0
 
 
 @pytest.mark.parametrize(("words", "replicas"), [("", 8), ("--shards 1", 4), ("--shards 4", 16)])
@@ -376,7 +372,7 @@ def test_validation_counts_the_stages_of_a_file_once(
     write(TENSORFLOW)
     result = run(f"python3 validation.py --config pipelined {words}")
 
-    # 4 replicas of this many stages each; the file sets 2.
+    # 4 replicas × stages; the file sets 2 stages.
     assert (result.batch.replicas, result.pipeline.shards) == (replicas, 1)
 
 

@@ -1,4 +1,4 @@
-"""The tables of all dialects: complete, unique, and aware of the flags of the others."""
+"""The flags of all dialects: complete, unique, and suggested to users of another dialect."""
 
 import pytest
 from support.dialect_words import interpret_command, parser_of, problems, read
@@ -9,75 +9,80 @@ from convoy.config.flags import TARGET, Flag
 from convoy.dialects import DIALECTS, find_in_other_dialects
 from convoy.errors import ConfigError
 
-TF = "is an option of the tensorflow dialect"
-PA = "is an option of the popart dialect"
-PT = "is an option of the pytorch dialect"
-OURS = "is an option of the convoy dialect"
+OF_TENSORFLOW = "is an option of the tensorflow dialect"
+OF_POPART = "is an option of the popart dialect"
+OF_PYTORCH = "is an option of the pytorch dialect"
+OF_CONVOY = "is an option of the convoy dialect"
 
 
 @pytest.mark.parametrize(
     ("dialect", "word", "message"),
     [
         # the same option under another name
-        ("pytorch", "--abs-learning-rate", f"{TF}; use --lr"),
+        ("pytorch", "--abs-learning-rate", f"{OF_TENSORFLOW}; use --lr"),
         ("pytorch", "--optimiser-momentum", None),
-        ("tensorflow", "--lr", f"{OURS}; use --abs-learning-rate"),
-        ("tensorflow", "--checkpoint-output-dir", f"{PT}; use --logs-path"),
-        ("popart", "--replicas", f"{OURS}; use --replication-factor"),
-        ("popart", "--loss-scaling", OURS),
-        ("tensorflow", "--replication-factor", f"{PA}; use --replicas"),
-        ("popart", "--no-stochastic-rounding", f"{TF}; use --no-prng"),
+        ("tensorflow", "--lr", f"{OF_CONVOY}; use --abs-learning-rate"),
+        ("tensorflow", "--checkpoint-output-dir", f"{OF_PYTORCH}; use --logs-path"),
+        ("popart", "--replicas", f"{OF_CONVOY}; use --replication-factor"),
+        ("popart", "--loss-scaling", OF_CONVOY),
+        ("tensorflow", "--replication-factor", f"{OF_POPART}; use --replicas"),
+        ("popart", "--no-stochastic-rounding", f"{OF_TENSORFLOW}; use --no-prng"),
         (
             "tensorflow",
-            "--prng",  # not the switch with the opposite meaning
-            f"{PA}; use --stochastic-rounding (`--enable-stochastic-rounding`, unless OFF; "
+            "--prng",  # not the switch that turns it off
+            f"{OF_POPART}; use --stochastic-rounding (`--enable-stochastic-rounding`, unless OFF; "
             "replicas stay in sync)",
         ),
         # the same option in another unit
         (
             "pytorch",
             "--BN-decay",
-            f"{TF}; use `--batchnorm-momentum`: 1 − decay, so 0.97 is 0.03; 0 means 0.97",
+            f"{OF_TENSORFLOW}; use `--batchnorm-momentum`: 1 − decay, so 0.97 is 0.03; "
+            "0 means 0.97",
         ),
         (
             "tensorflow",
             "--batchnorm-momentum",
-            f"{OURS}; use --BN-decay (`--batchnorm-momentum`: 1 − decay, so 0.97 "
+            f"{OF_CONVOY}; use --BN-decay (`--batchnorm-momentum`: 1 − decay, so 0.97 "
             "is 0.03; 0 means 0.97)",
         ),
         (
             "popart",
             "--lr",
-            f"{OURS}; use --base-learning-rate (`--lr`: 2^N × `--batch-size`, "
+            f"{OF_CONVOY}; use --base-learning-rate (`--lr`: 2^N × `--batch-size`, "
             "without accumulation)",
         ),
         # flags that are combined into one option here
-        ("convoy", "--model-size", f"{TF}; use `--model`, with the family"),
-        ("pytorch", "--num-ipus", f"{PA}; use `--shards` × replicas: the number of all devices"),
+        ("convoy", "--model-size", f"{OF_TENSORFLOW}; use `--model`, with the family"),
+        (
+            "pytorch",
+            "--num-ipus",
+            f"{OF_POPART}; use `--shards` × replicas: the number of all devices",
+        ),
         (
             "convoy",
             "--iterations",
-            f"{PT}; use `--samples` of generated data: loader steps × the samples of one",
+            f"{OF_PYTORCH}; use `--samples` of generated data: loader steps × the samples of one",
         ),
-        # one option there, a combined flag or a switch here
-        ("tensorflow", "--norm-type", f"{OURS}; use --batch-norm (`--norm-type batch`)"),
+        # an option that is a combined flag or a switch here
+        ("tensorflow", "--norm-type", f"{OF_CONVOY}; use --batch-norm (`--norm-type batch`)"),
         (
             "tensorflow",
             "--optimizer",
-            f"{OURS}; use --optimiser (`--optimizer` and `--momentum`: SGD has no momentum, "
+            f"{OF_CONVOY}; use --optimiser (`--optimizer` and `--momentum`: SGD has no momentum, "
             "momentum is sgd_combined, RMSprop is rmsprop_tf)",
         ),
         # no counterpart here
-        ("pytorch", "--standard-imagenet", TF),
-        ("popart", "--iterations", PT),
-        ("tensorflow", "--num-ipus", PA),
+        ("pytorch", "--standard-imagenet", OF_TENSORFLOW),
+        ("popart", "--iterations", OF_PYTORCH),
+        ("tensorflow", "--num-ipus", OF_POPART),
         # unknown in every dialect
         ("pytorch", "--lrr", None),
         ("tensorflow", "--pipeline-splitz", None),
         ("popart", "-x", None),
     ],
 )
-def test_another_dialect_is_named_with_the_counterpart(
+def test_a_flag_of_another_dialect_is_reported_with_its_counterpart(
     dialect: str, word: str, message: str | None
 ) -> None:
     result = find_in_other_dialects(word, DIALECTS[dialect]())
@@ -91,7 +96,7 @@ def flags_of_other_dialects(dialect: str) -> set[str]:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_flag_of_another_dialect_names_that_dialect(dialect: str) -> None:
+def test_every_flag_of_another_dialect_is_found(dialect: str) -> None:
     current = DIALECTS[dialect]()
     foreign = flags_of_other_dialects(dialect) - set(current.by_spelling)
 
@@ -100,7 +105,7 @@ def test_every_flag_of_another_dialect_names_that_dialect(dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["tensorflow", "popart", "pytorch"])
-def test_no_dialect_refers_its_own_flags_to_another(dialect: str) -> None:
+def test_a_flag_of_one_dialect_is_not_found_in_another(dialect: str) -> None:
     current = DIALECTS[dialect]()
     unique = set(current.by_spelling) - flags_of_other_dialects(dialect)
 
@@ -115,20 +120,20 @@ def test_no_dialect_refers_its_own_flags_to_another(dialect: str) -> None:
         ("pytorch", "--optimzer sgd", "unknown option --optimzer; did you mean --optimizer"),
         ("popart", "--num-ipu 4", None),  # a unique prefix
         ("popart", "--num-gpus 4", "unknown option --num-gpus; did you mean --num-ipus"),
-        ("pytorch", "--BN-decay 0.97", f"--BN-decay {TF}; use `--batchnorm-momentum`"),
+        ("pytorch", "--BN-decay 0.97", f"--BN-decay {OF_TENSORFLOW}; use `--batchnorm-momentum`"),
         (
             "tensorflow",
             "--lr 0.1",
             "option --lr is ambiguous: it could be --lr-schedule, --lr-drops, --lr-decay-rate; "
-            f"--lr itself {OURS}; use --abs-learning-rate",
+            f"--lr itself {OF_CONVOY}; use --abs-learning-rate",
         ),
         ("tensorflow", "--momentun 0.1", "unknown option --momentun; did you mean --momentum"),
-        ("tensorflow", "--norm-type group", f"--norm-type {OURS}; use --batch-norm"),
-        ("pytorch", "--size 50", f"--size {PA}; use `--model`: 50 is resnet50"),
+        ("tensorflow", "--norm-type group", f"--norm-type {OF_CONVOY}; use --batch-norm"),
+        ("pytorch", "--size 50", f"--size {OF_POPART}; use `--model`: 50 is resnet50"),
         ("tensorflow", "--pipeline-s 2", "option --pipeline-s is ambiguous: it could be"),
     ],
 )
-def test_an_unknown_argument_is_reported_with_a_way_out(
+def test_an_unknown_argument_is_reported_with_a_suggestion(
     dialect: str, line: str, message: str | None
 ) -> None:
     result = problems(dialect, line)
@@ -137,10 +142,10 @@ def test_an_unknown_argument_is_reported_with_a_way_out(
     assert message is None or result[0].startswith(message)
 
 
-PROGRAM_FLAGS = {"--help", "-h", "--config", "--config-path"}  # not of the dialects
+PROGRAM_FLAGS = {"--help", "-h", "--config", "--config-path"}  # options that every program has
 NAMES = ("tensorflow", "pytorch", "popart")
 
-# A value for each flag whose option does not provide one.
+# A valid value for each flag for which 1 or the last choice is not valid.
 VALUES = {
     "--model": "resnet",
     "--model-size": "50",
@@ -158,7 +163,7 @@ VALUES = {
 POPART_VALUES = {"--mode": "eval", "--precision": "32", "--norm-type": "GROUP"}
 
 
-def words_of(flag: Flag, dialect: str) -> str:
+def example_words(flag: Flag, dialect: str) -> str:
     """A flag with a valid value."""
     special = {**VALUES, **(POPART_VALUES if dialect == "popart" else {})}
     row = flag.option
@@ -178,7 +183,7 @@ def words_of(flag: Flag, dialect: str) -> str:
 CASES = [(name, row) for name in NAMES for row in (*ROWS, *README_ROWS) if row.spelled(name)]
 
 
-def test_every_spelling_of_a_row_is_known_to_its_dialect() -> None:
+def test_every_documented_spelling_is_known_to_its_dialect() -> None:
     known = {name: {*DIALECTS[name]().by_spelling, *PROGRAM_FLAGS} for name in NAMES}
     unknown = [(name, row.number, set(row.spelled(name)) - known[name]) for name, row in CASES]
 
@@ -189,36 +194,36 @@ def test_every_spelling_of_a_row_is_known_to_its_dialect() -> None:
 @pytest.mark.parametrize(
     ("dialect", "words"), [("tensorflow", 170), ("pytorch", 91), ("popart", 41)]
 )
-def test_no_argument_is_missing_from_the_list(dialect: str, words: int) -> None:
+def test_the_number_of_spellings_of_each_application(dialect: str, words: int) -> None:
     assert len(all_spellings(dialect)) == words
 
 
 @pytest.mark.parametrize("dialect", ["tensorflow", "popart"])
 def test_a_dialect_has_only_flags_of_its_application(dialect: str) -> None:
-    of_tools = {word for tool in TOOLS if tool.dialect == dialect for word in tool.words.split()}
-    cut_short = set(PREFIXES.get(dialect, ()))
+    tool_flags = {word for tool in TOOLS if tool.dialect == dialect for word in tool.words.split()}
+    prefixes = set(PREFIXES.get(dialect, ()))
     known = set(DIALECTS[dialect]().by_spelling)
 
-    assert known - all_spellings(dialect) - of_tools - cut_short == set()
+    assert known - all_spellings(dialect) - tool_flags - prefixes == set()
 
 
 @pytest.mark.parametrize(
-    ("dialect", "short", "whole"),
+    ("dialect", "prefix", "full"),
     [(name, *pair) for name, pairs in PREFIXES.items() for pair in pairs.items()],
 )
-def test_prefixes_in_the_readmes_mean_the_full_option(dialect: str, short: str, whole: str) -> None:
-    value = [] if short == "--eight-bit" else ["1"]
+def test_prefixes_in_the_readmes_mean_the_full_option(dialect: str, prefix: str, full: str) -> None:
+    value = [] if prefix == "--eight-bit" else ["1"]
 
-    assert read(dialect, " ".join([short, *value])).settings == (
-        read(dialect, " ".join([whole, *value])).settings
+    assert read(dialect, " ".join([prefix, *value])).settings == (
+        read(dialect, " ".join([full, *value])).settings
     )
 
 
-@pytest.mark.parametrize("short", ["--eight-bit", "--pipeline-split"])
-def test_a_unique_prefix_is_spelled_out(short: str) -> None:
-    (word,) = expand_prefixes([short], parser_of("tensorflow"))
+@pytest.mark.parametrize("prefix", ["--eight-bit", "--pipeline-split"])
+def test_a_unique_prefix_is_spelled_out(prefix: str) -> None:
+    (word,) = expand_prefixes([prefix], parser_of("tensorflow"))
 
-    assert word.partition("=")[0] == PREFIXES["tensorflow"][short]
+    assert word.partition("=")[0] == PREFIXES["tensorflow"][prefix]
 
 
 FLAGS = [
@@ -228,7 +233,7 @@ FLAGS = [
 ]
 
 
-def is_documented_program_flag(flag: Flag) -> bool:
+def has_one_kind(flag: Flag) -> bool:
     kinds = [
         flag.option is not None,
         bool(flag.option_name) and flag.option is None,
@@ -237,15 +242,13 @@ def is_documented_program_flag(flag: Flag) -> bool:
     return kinds.count(True) == 1
 
 
-def test_a_flag_sets_an_option_or_is_combined_or_has_a_reason() -> None:
-    assert [
-        (name, flag.spelling) for name, flag in FLAGS if not is_documented_program_flag(flag)
-    ] == []
+def test_a_flag_sets_an_option_or_is_combined_or_is_dropped() -> None:
+    assert [(name, flag.spelling) for name, flag in FLAGS if not has_one_kind(flag)] == []
 
 
-def does_something(dialect: str, flag: Flag) -> bool:
-    """Whether a flag sets an option, is dropped with a reason, is refused, or names a target."""
-    words = words_of(flag, dialect)
+def is_reported(dialect: str, flag: Flag) -> bool:
+    """Whether a flag is reported as mapped, dropped or refused, or sets the target."""
+    words = example_words(flag, dialect)
     result = read(dialect, words)
     reported = [
         *(word.word for word in result.mapped),
@@ -257,23 +260,23 @@ def does_something(dialect: str, flag: Flag) -> bool:
     return any(flag.spelling in text for text in reported)
 
 
-def test_every_flag_has_an_effect() -> None:
+def test_every_flag_is_reported() -> None:
     assert len(FLAGS) == 294
-    assert [(name, flag.spelling) for name, flag in FLAGS if not does_something(name, flag)] == []
+    assert [(name, flag.spelling) for name, flag in FLAGS if not is_reported(name, flag)] == []
 
 
 @pytest.mark.parametrize(
     ("dialect", "options", "parts", "dropped"),
     [("tensorflow", 127, 30, 10), ("pytorch", 83, 5, 0), ("popart", 27, 6, 6)],
 )
-def test_flags_that_set_options_are_combined_or_are_dropped(
+def test_the_number_of_flags_of_each_kind(
     dialect: str, options: int, parts: int, dropped: int
 ) -> None:
-    result = [flag for name, flag in FLAGS if name == dialect]
-    direct = [flag for flag in result if flag.option is not None]
-    idle = [flag for flag in result if flag.dropped]
+    flags = [flag for name, flag in FLAGS if name == dialect]
+    direct = [flag for flag in flags if flag.option is not None]
+    dropped_flags = [flag for flag in flags if flag.dropped]
 
-    assert (len(direct), len(result) - len(direct) - len(idle), len(idle)) == (
+    assert (len(direct), len(flags) - len(direct) - len(dropped_flags), len(dropped_flags)) == (
         options,
         parts,
         dropped,
@@ -306,9 +309,9 @@ def test_spellings_are_unique_in_a_dialect(dialect: str) -> None:
 def test_a_switch_that_selects_a_value_has_a_help_text(dialect: str) -> None:
     """`--hostside-norm` sets `--normalization-location`, to a value that is not obvious."""
     current = DIALECTS[dialect]()
-    choosing = {flag.spelling for flag in current.flags if isinstance(flag.const, str)}
+    selecting = {flag.spelling for flag in current.flags if isinstance(flag.const, str)}
 
-    assert choosing - set(current.help_texts) == set()
+    assert selecting - set(current.help_texts) == set()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -319,7 +322,7 @@ def test_the_target_is_not_an_option_of_a_run(dialect: str) -> None:
     assert (dialect in ("convoy", "popart")) == (flags == [])
 
 
-KNOWN_TOOLS = {180, 182, 188}  # they have the flags of training
+KNOWN_TOOLS = {180, 182, 188}  # tools with the flags of training
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.program)

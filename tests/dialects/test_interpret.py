@@ -18,14 +18,14 @@ from convoy.dialects.interpret import Interpretation, interpret, read_launch
 from convoy.dialects.launch_request import LaunchRequest
 from convoy.errors import ConfigError
 
-FRONTS = list(dict.fromkeys(row.front for row in ROWS if row.start != "python3"))
-# In the order of FRONTS: hosts, instances, replicas, devices per replica, and the rest.
-EIGHT = {"instances": 8, "replicas": 16, "devices_per_replica": 1, "verbosity": 1}
+LAUNCHER_LINES = list(dict.fromkeys(row.front for row in ROWS if row.start != "python3"))
+# The settings that each of LAUNCHER_LINES requests.
+EIGHT_INSTANCES = {"instances": 8, "replicas": 16, "devices_per_replica": 1, "verbosity": 1}
 FOUR_HOSTS = {"hosts": 4, "verbosity": 1, "executable_cache_path": "exec_cache"}
 REQUESTED: list[dict[str, Any]] = [
     {},
-    EIGHT,
-    {"instances": 4, "replicas": 4, "verbosity": 1},  # its --ipus-per-replica has no value
+    EIGHT_INSTANCES,
+    {"instances": 4, "replicas": 4, "verbosity": 1},  # --ipus-per-replica has no value
     FOUR_HOSTS | {"instances": 16, "replicas": 16, "devices_per_replica": 4},
     FOUR_HOSTS | {"instances": 32, "replicas": 64, "devices_per_replica": 1},
     {"instances": 4, "replicas": 4, "devices_per_replica": 4},
@@ -36,25 +36,25 @@ REQUESTED: list[dict[str, Any]] = [
     {"profile_dir": "profile_dir"},
     {"instances": 8, "replicas": 16},
 ]
-# The dropped arguments of each front, in order.
-EXPORTED = ["-x LD_LIBRARY_PATH", "-x PATH"]
-SPREAD = [
+# The arguments that are dropped from each of LAUNCHER_LINES.
+EXPORTED_VARIABLES = ["-x LD_LIBRARY_PATH", "-x PATH"]
+FOUR_HOSTS_DROPPED = [
     *("--numa-aware=yes", "--vipu-server-host=host2", "--vipu-partition=p64"),
     *("--reset-partition=no", "--update-partition=no", "--tag-output"),
     *("--mca btl_tcp_if_include SUBNET",),
 ]
-VARIABLES = ["TF_CPP_VMODULE", "IPUOF_VIPU_API_TIMEOUT"]
+DROPPED_VARIABLES = ["TF_CPP_VMODULE", "IPUOF_VIPU_API_TIMEOUT"]
 DROPPED: list[list[str]] = [
     [],
     ["--numa-aware 1", "--tag-output"],
     ["--numa-aware 1", "--tag-output"],
-    [*SPREAD, *EXPORTED, "-x PYTHONPATH", *VARIABLES],
-    [*SPREAD, "-x LD_LIBRARY_PATH", "-x PYTHONPATH", *VARIABLES],
+    [*FOUR_HOSTS_DROPPED, *EXPORTED_VARIABLES, "-x PYTHONPATH", *DROPPED_VARIABLES],
+    [*FOUR_HOSTS_DROPPED, "-x LD_LIBRARY_PATH", "-x PYTHONPATH", *DROPPED_VARIABLES],
     ["--numa-aware=yes"],
     ["--numa-aware 1"],
     ["--numa-aware 1"],
     ["--numa-aware 1"],
-    ["--tag-output", "-bind-to none", "-map-by slot", *EXPORTED],
+    ["--tag-output", "-bind-to none", "-map-by slot", *EXPORTED_VARIABLES],
     [],
     [],
 ]
@@ -78,11 +78,11 @@ def problem_lines(request: LaunchRequest) -> list[str]:
 )
 def test_every_launcher_of_the_readmes_requests_the_expected_settings(row: Row) -> None:
     request = launch([row.line])
-    front = FRONTS.index(row.front)
+    index = LAUNCHER_LINES.index(row.front)
     lacks_a_value = "--ipus-per-replica --mpi" in row.front
 
-    assert requested_values(request) == REQUESTED[front]
-    assert [word.word for word in request.dropped] == DROPPED[front]
+    assert requested_values(request) == REQUESTED[index]
+    assert [word.word for word in request.dropped] == DROPPED[index]
     assert all(word.reason for word in request.dropped)
     assert request.environment == {}
     assert problem_lines(request) == lacks_a_value * [
@@ -90,9 +90,9 @@ def test_every_launcher_of_the_readmes_requests_the_expected_settings(row: Row) 
     ]
 
 
-def test_the_tables_of_this_file_are_complete() -> None:
+def test_every_launcher_line_has_expected_values() -> None:
     assert len(ROWS) == 54
-    assert len(FRONTS) == len(REQUESTED) == len(DROPPED)
+    assert len(LAUNCHER_LINES) == len(REQUESTED) == len(DROPPED)
 
 
 def test_a_command_without_a_program_is_refused() -> None:
@@ -102,7 +102,7 @@ def test_a_command_without_a_program_is_refused() -> None:
         split_command([row.line], {})
 
 
-def test_a_variable_set_by_the_launcher_wins() -> None:
+def test_a_variable_set_by_the_launcher_takes_precedence() -> None:
     request = launch(["A=1 B=1 mpirun -np 2 -x A=2 python3 train.py"])
 
     assert request.environment == {"A": "2", "B": "1"}
@@ -114,28 +114,34 @@ def test_flags_of_the_interpreter_are_dropped() -> None:
     assert [word.word for word in request.dropped] == ["-u", "-W ignore"]
 
 
-def test_the_shell_can_set_the_number_of_processes() -> None:
-    around = {"TF_CONFIG": "{", "POPDIST_NUM_TOTAL_REPLICAS": "4", "POPLAR_ENGINE_OPTIONS": "{}"}
-    request = launch(["train.py"], around)
+def test_the_shell_environment_can_set_the_number_of_replicas() -> None:
+    shell_variables = {
+        "TF_CONFIG": "{",
+        "POPDIST_NUM_TOTAL_REPLICAS": "4",
+        "POPLAR_ENGINE_OPTIONS": "{}",
+    }
+    request = launch(["train.py"], shell_variables)
 
     assert requested_values(request) == {"replicas": 4} and problem_lines(request) == []
     assert request.dropped == []
 
 
-def test_workers_of_the_shell_count_only_if_requested() -> None:
-    around = {"TF_CONFIG": '{"cluster":{"worker":["a:1","b:1"]}}'}
+def test_workers_in_the_shell_environment_count_with_distributed() -> None:
+    shell_variables = {"TF_CONFIG": '{"cluster":{"worker":["a:1","b:1"]}}'}
 
-    assert requested_values(launch(["train.py", "--distributed"], around))["instances"] == 2
+    assert (
+        requested_values(launch(["train.py", "--distributed"], shell_variables))["instances"] == 2
+    )
 
 
 def test_launcher_and_variables_must_agree() -> None:
     cluster = 'TF_CONFIG={"cluster":{"worker":["a:1","b:1"]}}'
-    same = launch(["mpirun", "-H", "a,b", "-x", cluster, "train.py"])
-    other = launch([cluster, "mpirun", "-H", "a,b,c", "train.py"])
+    agreeing = launch(["mpirun", "-H", "a,b", "-x", cluster, "train.py"])
+    conflicting = launch([cluster, "mpirun", "-H", "a,b,c", "train.py"])
 
-    assert problem_lines(same) == []
-    assert {setting.source for setting in same.settings.values()} == {"mpirun"}
-    assert problem_lines(other) == [
+    assert problem_lines(agreeing) == []
+    assert {setting.source for setting in agreeing.settings.values()} == {"mpirun"}
+    assert problem_lines(conflicting) == [
         "hosts: mpirun sets 3 and environment TF_CONFIG sets 2; make them agree",
         "instances: mpirun sets 3 and environment TF_CONFIG sets 2; make them agree",
     ]
@@ -157,11 +163,11 @@ def test_a_quoted_command_uses_the_variables_before_it() -> None:
     assert command.words == ("--data-dir", "/a/x")
 
 
-PIECES = sorted({word for row in ROWS for word in row.line.split()})
+README_WORDS = sorted({word for row in ROWS for word in row.line.split()})
 
 
 @option_values.LIGHT
-@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=12), st.booleans())
+@given(st.lists(st.sampled_from(README_WORDS) | st.text(max_size=8), max_size=12), st.booleans())
 @example(["poprun", "--mpi-local-args='", "--host", "a[0-9", "train.py"], False)
 @example(["mpirun", "-x", "TF_CONFIG={}", "-H", "[", "python3", "-m", "."], False)
 def test_every_input_gives_a_request_or_a_one_line_error(words: list[str], is_text: bool) -> None:
@@ -169,8 +175,8 @@ def test_every_input_gives_a_request_or_a_one_line_error(words: list[str], is_te
         command = split_command([" ".join(words)] if is_text else words, {})
         lines = problem_lines(read_launch(command, {}))
         identify_program(command, {})
-    except ConfigError as refused:
-        lines = [str(refused)]
+    except ConfigError as error:
+        lines = [str(error)]
 
     assert all(line.isprintable() for line in lines)
 
@@ -216,7 +222,7 @@ def test_each_program_has_its_verb(program: str, verb: str) -> None:
     assert interpret_line(f"python3 {program}").verb == verb
 
 
-NOT_YET = (
+UNAVAILABLE_PURPOSES = (
     "data verify",
     "data convert",
     "data rebalance",
@@ -233,25 +239,25 @@ NOT_YET = (
         (program, purpose.value)
         for programs in PROGRAMS.values()
         for program, purpose in programs.items()
-        if purpose.value.startswith(NOT_YET)
+        if purpose.value.startswith(UNAVAILABLE_PURPOSES)
     ],
 )
 def test_a_program_without_a_verb_is_refused_by_name(program: str, purpose: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         interpret_line(f"python3 {program}")
 
-    assert str(refused.value) == f"{program} ({purpose}) is not available in this version"
+    assert str(error.value) == f"{program} ({purpose}) is not available in this version"
 
 
 @pytest.mark.parametrize(
     ("words", "dialect"),
     [
-        ("--model resnet", "tensorflow"),  # a family
+        ("--model resnet", "tensorflow"),  # a family name
         ("--model efficientnet --help", "tensorflow"),
-        ("--model=efficientnet-b0", "pytorch"),  # a network
+        ("--model=efficientnet-b0", "pytorch"),  # a network name
         ("--model resnet50 --epochs 3", "pytorch"),
         ("--model resnet --epochs 3", "tensorflow"),
-        ("--model squeezenet", "pytorch"),  # both know it, and it is a tie
+        ("--model squeezenet", "pytorch"),  # a tie: both dialects have it
         ("--config mk2_resnet8_test", "tensorflow"),
         ("--config resnet50", "pytorch"),
     ],
@@ -260,7 +266,7 @@ def test_the_name_of_a_network_selects_the_dialect(words: str, dialect: str) -> 
     assert interpret_line(f"python3 train.py {words}").program.dialect == dialect
 
 
-def test_an_explicit_dialect_wins() -> None:
+def test_an_explicit_dialect_takes_precedence() -> None:
     interpretation = interpret_line(
         "python3 train.py --config resnet50 --model resnet50", "tensorflow"
     )
@@ -268,7 +274,7 @@ def test_an_explicit_dialect_wins() -> None:
     assert interpretation.program.dialect == "tensorflow"
 
 
-def test_an_override_wins_and_the_replaced_argument_is_reported() -> None:
+def test_an_override_replaces_an_argument_which_is_reported() -> None:
     line = "python3 train.py --dataset imagenet --batch-size 8 --epochs 3"
     interpretation = interpret_line(line, micro_batch_size=16)
 
@@ -311,10 +317,10 @@ def test_an_equal_override_keeps_the_argument() -> None:
 
 def test_an_argument_with_several_effects_keeps_the_others() -> None:
     line = "python3 train.py --dataset cifar-10 --generated-data"
-    whats = [word.mapped_to for word in interpret_line(line, samples=64).mapped]
+    mapped_to = [word.mapped_to for word in interpret_line(line, samples=64).mapped]
 
-    assert "--data generated" in whats and "--num-classes 10" in whats
-    assert not any(what.startswith("--samples") for what in whats)
+    assert "--data generated" in mapped_to and "--num-classes 10" in mapped_to
+    assert not any(text.startswith("--samples") for text in mapped_to)
 
 
 def test_a_launcher_sets_the_number_of_replicas() -> None:
@@ -360,19 +366,19 @@ def test_unused_settings_of_a_launcher_are_reported() -> None:
 
 
 def test_validation_uses_the_batch_size_of_training_and_random_weights() -> None:
-    fresh = interpret_line(
+    named_config = interpret_line(
         "python3 validation.py --config mk2_resnet50_gn_16ipus"
     ).request.command_line
-    small = interpret_line(
+    from_arguments = interpret_line(
         "python3 validation.py --dataset imagenet --batch-size 5"
     ).request.command_line
 
-    assert fresh["valid_batch_size"].value == 8
-    assert fresh["random_weights"] == Setting(True, "no checkpoint was named")
-    assert small["valid_batch_size"].value == 5
+    assert named_config["valid_batch_size"].value == 8
+    assert named_config["random_weights"] == Setting(True, "no checkpoint was named")
+    assert from_arguments["valid_batch_size"].value == 5
 
 
-def test_validation_of_a_run_has_its_weights() -> None:
+def test_validation_of_a_run_uses_its_weights() -> None:
     interpretation = interpret_line(
         "python3 validation.py --batch-size 5 --valid-batch-size 7 --restore-path RUN"
     )
@@ -382,7 +388,7 @@ def test_validation_of_a_run_has_its_weights() -> None:
     assert interpretation.request.command_line["valid_batch_size"].value == 7
 
 
-def test_training_drops_the_run_and_reports_it() -> None:
+def test_training_drops_the_given_run_and_reports_it() -> None:
     interpretation = interpret_line("python3 train.py --dataset imagenet --restore-path RUN")
 
     assert dropped_words(interpretation) == {
@@ -391,16 +397,16 @@ def test_training_drops_the_run_and_reports_it() -> None:
 
 
 def test_an_inference_configuration_is_used_only_by_inference() -> None:
-    infers, trains = (
+    inference, training = (
         interpret_line("run_benchmark.py --config resnet50"),
         interpret_line("train.py --config resnet50"),
     )
-    only = interpret_line("train.py --config resnet50-mk2 --model resnet50")
+    inference_only = interpret_line("train.py --config resnet50-mk2 --model resnet50")
 
-    assert (infers.config, trains.config) == ("inference/resnet50", "resnet50")
-    assert infers.request.named_config["micro_batch_size"].value == 90
-    assert trains.request.named_config["micro_batch_size"].value == 18
-    assert only.config == "inference/resnet50-mk2"
+    assert (inference.config, training.config) == ("inference/resnet50", "resnet50")
+    assert inference.request.named_config["micro_batch_size"].value == 90
+    assert training.request.named_config["micro_batch_size"].value == 18
+    assert inference_only.config == "inference/resnet50-mk2"
 
 
 def test_arguments_override_a_configuration_which_overrides_the_dialect() -> None:
@@ -413,29 +419,29 @@ def test_arguments_override_a_configuration_which_overrides_the_dialect() -> Non
 
 
 def test_variables_are_passed_to_the_run_and_parsed() -> None:
-    interpretation = interpret_line("DATA_DIR=/data MINE=1 python3 train.py --dataset imagenet")
+    interpretation = interpret_line("DATA_DIR=/data CUSTOM=1 python3 train.py --dataset imagenet")
 
-    assert interpretation.environment == {"DATA_DIR": "/data", "MINE": "1"}
+    assert interpretation.environment == {"DATA_DIR": "/data", "CUSTOM": "1"}
     assert resolve(interpretation.request).settings["data_dir"] == Setting(
         "/data", "environment DATA_DIR"
     )
 
 
-def test_a_launchers_cache_is_that_of_the_program() -> None:
-    line = "TF_POPLAR_FLAGS=--executable_cache_path=kept python3 train.py --dataset imagenet"
+def test_a_cache_path_of_the_runtime_sets_the_model_cache_path() -> None:
+    line = "TF_POPLAR_FLAGS=--executable_cache_path=cache python3 train.py --dataset imagenet"
 
-    assert interpret_line(line).request.command_line["model_cache_path"].value == "kept"
+    assert interpret_line(line).request.command_line["model_cache_path"].value == "cache"
 
 
 def test_all_problems_are_reported_together() -> None:
-    line = "poprun --num-replicas 3 --num-instances 2 python3 train.py --config nobodys --dataset x"
+    line = "poprun --num-replicas 3 --num-instances 2 python3 train.py --config unknown --dataset x"
 
     assert problems(f"{line} --epochs long --modle resnet") == [
         "--num-replicas 3 is not a multiple of --num-instances 2; use --num-replicas 4",
         "unknown option --modle; did you mean --mode, --model, --model-size?",
         "--epochs expects a number, got 'long'",
         "--dataset must be one of imagenet, cifar-10, cifar-100, got 'x'",
-        "--config 'nobodys' is not a shipped configuration, and no configs.yml here defines it; "
+        "--config 'unknown' is not a shipped configuration, and no configs.yml here defines it; "
         "`convoy configs` lists the shipped ones",
     ]
 
@@ -462,20 +468,20 @@ def test_every_argument_of_the_other_programs_is_reported(line: str) -> None:
 
 
 @pytest.mark.parametrize("launcher", ["mpirun -np 3", "poprun --num-instances 2 --num-replicas 6"])
-def test_replicas_beside_a_launcher_are_reported(launcher: str) -> None:
+def test_replicas_with_a_launcher_are_reported(launcher: str) -> None:
     interpretation = interpret_line(f"{launcher} python3 train.py --dataset imagenet --replicas 2")
 
     assert interpretation.request.command_line["replicas"].value == 6
     assert "--replicas 2" in (mapped_words(interpretation) | dropped_words(interpretation))
 
 
-def test_replicas_that_become_part_of_shards_are_reported() -> None:
+def test_replicas_that_are_multiplied_by_shards_are_reported() -> None:
     line = "python3 validation.py --dataset imagenet --replicas 4 --shards 2 --pipeline"
 
     assert mapped_words(interpret_line(line))["--replicas 4"] == "--replicas 8"
 
 
-def test_help_is_printed_even_with_invalid_arguments() -> None:
+def test_help_is_printed_only_on_request() -> None:
     interpretation = interpret_line("python3 train.py --dataset imagenet --help")
 
     assert (

@@ -30,7 +30,7 @@ def resolved_values(words: list[str]) -> dict[str, Any]:
     return setting_values(resolve(parse_plan_command(words).to_request()).settings)
 
 
-def assert_same(line: str, dialect: str | None = None) -> None:
+def assert_same_values(line: str, dialect: str | None = None) -> None:
     words, values = canonical_words(line, dialect)
 
     assert resolved_values(words) == values
@@ -42,12 +42,12 @@ FEW_EXAMPLES = settings(max_examples=60, deadline=None)
 
 @MANY_EXAMPLES
 @given(mixtures(TENSORFLOW, "train.py", "mk2_resnet50_gn_16ipus", "mk2_resnet8_test"))
-def test_random_tensorflow_commands_keep_their_meaning(line: str) -> None:
-    assert_same(line, "tensorflow")
-    assert_same(line.replace("train.py", "validation.py"), "tensorflow")
+def test_random_tensorflow_commands_set_the_same_values(line: str) -> None:
+    assert_same_values(line, "tensorflow")
+    assert_same_values(line.replace("train.py", "validation.py"), "tensorflow")
 
 
-# These have stages already; others batch norm that replicas share, and rare checkpoints.
+# For configurations that set stages, the span of batch norm, or the checkpoint interval.
 TENSORFLOW_WITHOUT_SHARDS = [
     row for row in TENSORFLOW if not any("--shards" in word for word in row)
 ]
@@ -55,7 +55,7 @@ CONFLICTING_WORDS = {"--batch-norm", "--replicas 2", "--ckpts-per-epoch 3"}
 TENSORFLOW_FOR_BN_SPAN = [
     row for row in TENSORFLOW_WITHOUT_SHARDS if not CONFLICTING_WORDS & set(row)
 ]
-# A size alone is the size of the configuration's family, and there is no EfficientNet B50.
+# Without --model, --model-size 50 would select an EfficientNet B50, which does not exist.
 TENSORFLOW_FOR_EFFICIENTNET = [
     [words for words in row if words != "--dataset imagenet --model-size 50"]
     for row in TENSORFLOW_FOR_BN_SPAN
@@ -73,31 +73,31 @@ TENSORFLOW_FOR_EFFICIENTNET = [
     )
     | mixtures(TENSORFLOW_FOR_EFFICIENTNET, "train.py", "efficientnet_b4_g1_with_batch_norm_16ipus")
 )
-def test_arguments_with_a_configuration_of_many_values_keep_their_meaning(line: str) -> None:
-    assert_same(line, "tensorflow")
-    assert_same(line.replace("train.py", "validation.py"), "tensorflow")
+def test_random_commands_with_a_large_configuration_set_the_same_values(line: str) -> None:
+    assert_same_values(line, "tensorflow")
+    assert_same_values(line.replace("train.py", "validation.py"), "tensorflow")
 
 
 @FEW_EXAMPLES
 @given(
     mixtures(PYTORCH, "train.py", "resnet50", "mobilenet-v3-small", "efficientnet-b4-g1-gn-pod16")
 )
-def test_random_pytorch_commands_keep_their_meaning(line: str) -> None:
-    assert_same(line, "pytorch")
+def test_random_pytorch_commands_set_the_same_values(line: str) -> None:
+    assert_same_values(line, "pytorch")
 
 
 @FEW_EXAMPLES
 @given(mixtures(POPART, "resnet_main.py"))
-def test_random_popart_commands_keep_their_meaning(line: str) -> None:
-    assert_same(line)
+def test_random_popart_commands_set_the_same_values(line: str) -> None:
+    assert_same_values(line)
 
 
 @sweep("config", shipped_configs())
-def test_every_shipped_configuration_keeps_its_meaning(config: str) -> None:
-    infers = config.startswith("inference/")
-    program = "run_benchmark.py" if infers else "train.py"
+def test_every_shipped_configuration_sets_the_same_values(config: str) -> None:
+    is_inference = config.startswith("inference/")
+    program = "run_benchmark.py" if is_inference else "train.py"
 
-    assert_same(f"python3 {program} --config {config.removeprefix('inference/')}")
+    assert_same_values(f"python3 {program} --config {config.removeprefix('inference/')}")
 
 
 BENCHMARKS = [
@@ -105,13 +105,13 @@ BENCHMARKS = [
     for path in sorted(SHIPPED_DIR.glob("*.yml"))
     for benchmark in read_benchmarks(path)[0].values()
 ]
-# These are refused: tests/cli/test_run_benchmarks.py.
-PROBLEMATIC = ("serving", "triton", "g16_validation_real_pod16_conv")
+# tests/cli/test_run_benchmarks.py lists these.
+REFUSED_BENCHMARKS = ("serving", "triton", "g16_validation_real_pod16_conv")
 
 
 @sweep("benchmark", BENCHMARKS)
-def test_every_variant_of_a_benchmark_keeps_its_meaning(benchmark: Benchmark) -> None:
-    if any(word in benchmark.name for word in PROBLEMATIC):
+def test_every_variant_of_a_benchmark_sets_the_same_values(benchmark: Benchmark) -> None:
+    if any(word in benchmark.name for word in REFUSED_BENCHMARKS):
         with pytest.raises(ConfigError):
             canonical_words(shlex.join(expand_variants(benchmark, {})[0].words))
         return
@@ -121,14 +121,14 @@ def test_every_variant_of_a_benchmark_keeps_its_meaning(benchmark: Benchmark) ->
         assert resolved_values(words) == values
 
 
-def test_values_of_each_stage_keep_their_meaning() -> None:
+def test_values_for_each_stage_are_the_same() -> None:
     line = "python3 train.py --dataset imagenet --shards 2 --pipeline"
 
-    assert_same(f"{line} --available-memory-proportion 0.1 0.2 0.3 0.4")
+    assert_same_values(f"{line} --available-memory-proportion 0.1 0.2 0.3 0.4")
 
 
 def test_defaults_of_network_and_data_are_not_taken_for_canonical_ones() -> None:
-    # By default, CIFAR has micro-batches of 128, and ResNet-50 norms of 32 groups.
+    # The defaults of CIFAR are micro-batches of 128, those of ResNet-50 norms of 32 groups.
     popart, _ = canonical_words("python resnet_main.py --size 50")
     tensorflow, _ = canonical_words("python train.py --dataset cifar-10 --no-validation")
 
@@ -144,13 +144,13 @@ def test_only_options_that_differ_from_the_configuration_are_written() -> None:
     assert "--lr" not in words
 
 
-def test_an_option_is_unset_by_the_one_that_excludes_it() -> None:
-    small = "python3 train.py --config mk2_resnet8_test"
-    rated, _ = canonical_words(f"{small} --abs-learning-rate 0.1")
-    counted, _ = canonical_words(f"{small} --iterations 7")
+def test_the_excluding_option_unsets_an_option_of_the_configuration() -> None:
+    line = "python3 train.py --config mk2_resnet8_test"
+    with_rate, _ = canonical_words(f"{line} --abs-learning-rate 0.1")
+    with_updates, _ = canonical_words(f"{line} --iterations 7")
 
-    assert " ".join(rated).startswith("--config mk2_resnet8_test --lr 0.1")
-    assert " ".join(counted).startswith("--config mk2_resnet8_test --updates 7")
+    assert " ".join(with_rate).startswith("--config mk2_resnet8_test --lr 0.1")
+    assert " ".join(with_updates).startswith("--config mk2_resnet8_test --updates 7")
 
 
 def test_the_excluding_option_is_written_even_at_its_default() -> None:
@@ -165,17 +165,17 @@ def test_the_excluding_option_is_written_even_at_its_default() -> None:
 
 def test_an_option_that_cannot_be_unset_is_written_without_the_configuration() -> None:
     line = "python3 train.py --config mobilenet-v3-small"
-    unset, values = canonical_words(f"{line} --recompute-mode none")
+    words, values = canonical_words(f"{line} --recompute-mode none")
 
     assert (canonical_words(line)[1]["enable_recompute"], values["enable_recompute"]) == (
         True,
         None,
     )
-    assert "--config" not in unset
-    assert resolved_values(unset) == values
+    assert "--config" not in words
+    assert resolved_values(words) == values
 
 
-def test_a_value_of_a_variable_is_not_repeated() -> None:
+def test_a_value_from_an_environment_variable_is_not_written() -> None:
     environment = {"DATA_DIR": "/data"}
     interpretation = interpret(
         split_command(["train.py", "--dataset", "imagenet"], {}), environment
@@ -187,6 +187,6 @@ def test_a_value_of_a_variable_is_not_repeated() -> None:
 
 
 def test_for_a_run_only_given_options_are_written() -> None:
-    result = {"lr": Setting(0.5, "command line"), "augment": Setting(False, "command line")}
+    given_settings = {"lr": Setting(0.5, "command line"), "augment": Setting(False, "command line")}
 
-    assert settings_to_args(result) == ["--lr", "0.5", "--no-augment"]
+    assert settings_to_args(given_settings) == ["--lr", "0.5", "--no-augment"]

@@ -11,7 +11,7 @@ WORKERS = {"cluster": {"worker": ["host1:3636", "host2:3636"]}}
 
 
 def read_settings(**variables: str) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
-    """The settings of variables, the environment of the run, and what is dropped."""
+    """The settings, the environment of the run, and the dropped variables."""
     request = read_environment(variables)
     assert request.problems == []
     settings = {name: setting.value for name, setting in request.settings.items()}
@@ -22,8 +22,8 @@ def problems(**variables: str) -> list[str]:
     return [str(problem) for problem in read_environment(variables).problems]
 
 
-def workers(*addresses: str, **more: Any) -> str:
-    return json.dumps({"cluster": {"worker": list(addresses)}, **more})
+def workers(*addresses: str, **extra: Any) -> str:
+    return json.dumps({"cluster": {"worker": list(addresses)}, **extra})
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_every_value_keeps_the_name_of_its_variable() -> None:
 @pytest.mark.parametrize(
     "name", ["DATA_DIR", "DATASETS_DIR", "WANDB_MODE", "OMP_NUM_THREADS", "PARTITIONS", "TF_X"]
 )
-def test_unread_variables_are_passed_to_the_run(name: str) -> None:
+def test_other_variables_are_passed_to_the_run(name: str) -> None:
     assert read_settings(**{name: "a = b"}) == ({}, {name: "a = b"}, {})
 
 
@@ -95,7 +95,7 @@ def test_unread_variables_are_passed_to_the_run(name: str) -> None:
         ),
     ],
 )
-def test_options_without_a_counterpart_are_dropped_with_a_reason(name: str, reason: str) -> None:
+def test_variables_without_a_counterpart_are_dropped_with_a_reason(name: str, reason: str) -> None:
     assert read_settings(**{name: "1"}) == ({}, {}, {name: reason})
 
 
@@ -108,7 +108,7 @@ def test_the_task_index_and_other_jobs_are_dropped() -> None:
     }
 
 
-def test_flags_of_the_old_runtime_are_dropped_one_by_one() -> None:
+def test_unused_flags_of_the_runtime_are_dropped_one_by_one() -> None:
     flags = "--synthetic_data_initializer=random --a 3 --use_synthetic_data=false --b c"
 
     assert list(read_settings(TF_POPLAR_FLAGS=flags)[2]) == [

@@ -9,7 +9,7 @@ from convoy.dialects.launch_request import parse_hosts, read_hostfile
 
 
 @pytest.mark.parametrize(
-    ("text", "places"),
+    ("text", "slots"),
     [
         ("a", {"a": 1}),
         ("a,b,c", {"a": 1, "b": 1, "c": 1}),
@@ -22,8 +22,8 @@ from convoy.dialects.launch_request import parse_hosts, read_hostfile
         ("r[0-1]n[0-1]", {"r0n0": 1, "r0n1": 1, "r1n0": 1, "r1n1": 1}),
     ],
 )
-def test_hosts_are_counted_with_their_slots(text: str, places: dict[str, int]) -> None:
-    assert dict(parse_hosts(text)) == places
+def test_hosts_are_counted_with_their_slots(text: str, slots: dict[str, int]) -> None:
+    assert dict(parse_hosts(text)) == slots
 
 
 @pytest.mark.parametrize(
@@ -45,15 +45,15 @@ def test_hosts_are_counted_with_their_slots(text: str, places: dict[str, int]) -
     ],
 )
 def test_an_invalid_list_is_refused(text: str, message: str) -> None:
-    with pytest.raises(OptionTypeError) as refused:
+    with pytest.raises(OptionTypeError) as error:
         parse_hosts(text)
 
-    assert str(refused.value).startswith(message)
+    assert str(error.value).startswith(message)
 
 
-def test_a_file_has_a_line_for_each_host(tmp_path: Path) -> None:
+def test_a_hostfile_has_a_line_for_each_host(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
-    path.write_text("# ours\na slots=4\n\nb max_slots=8 slots = 2 # new\nc\nd:3\n")
+    path.write_text("# comment\na slots=4\n\nb max_slots=8 slots = 2 # comment\nc\nd:3\n")
 
     assert dict(read_hostfile(str(path))) == {"a": 4, "b": 2, "c": 1, "d": 3}
 
@@ -71,10 +71,10 @@ def test_an_invalid_hostfile_is_refused(tmp_path: Path, text: str, message: str)
     path = tmp_path / "hosts"
     path.write_text(text)
 
-    with pytest.raises(OptionTypeError) as refused:
+    with pytest.raises(OptionTypeError) as error:
         read_hostfile(str(path))
 
-    assert str(refused.value).startswith(message)
+    assert str(error.value).startswith(message)
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:

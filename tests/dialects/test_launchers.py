@@ -20,7 +20,7 @@ from convoy.dialects.launchers import (
 
 
 def read_settings(*lines: str) -> tuple[dict[str, Any], dict[str, str], list[tuple[str, str]]]:
-    """The settings of launchers, the variables they set, and what is dropped."""
+    """The settings of launchers, the variables they set, and the dropped options."""
     request = read_launchers([call(line) for line in lines])
     assert request.problems == []
     values = {name: setting.value for name, setting in request.settings.items()}
@@ -38,7 +38,7 @@ def problems(*lines: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("line", "given"),
+    ("line", "settings"),
     [
         ("poprun", {}),
         ("poprun --num-instances 8 --num-replicas=16", {"instances": 8, "replicas": 16}),
@@ -63,11 +63,11 @@ def problems(*lines: str) -> list[str]:
         ("gc-profile -d D --", {"profile_dir": "D"}),
     ],
 )
-def test_a_launcher_requests_counts_and_hosts(line: str, given: dict[str, Any]) -> None:
-    assert read_settings(line) == (given, {}, [])
+def test_a_launcher_requests_counts_and_hosts(line: str, settings: dict[str, Any]) -> None:
+    assert read_settings(line) == (settings, {}, [])
 
 
-def test_a_file_of_hosts_is_counted(tmp_path: Path) -> None:
+def test_the_hosts_of_a_file_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "hosts"
     path.write_text("a slots=2\nb slots=2\n")
 
@@ -82,14 +82,12 @@ def test_every_value_keeps_the_name_of_its_launcher() -> None:
 
 
 def test_variables_are_exported_by_mpirun_and_through_poprun() -> None:
-    local, world = "-x A=1 -x 'B=two = 2' -x C=--d=e", "--tag-output -x F="
+    local_args, global_args = "-x A=1 -x 'B=two = 2' -x C=--d=e", "--tag-output -x F="
     exported = {"A": "1", "B": "two = 2", "C": "--d=e", "F": ""}
 
-    assert read_settings(f"mpirun -np 2 {local} -x F=")[1] == exported
-    assert (
-        read_settings(f'poprun --mpi-local-args="{local}" --mpi-global-args "{world}"')[1]
-        == exported
-    )
+    assert read_settings(f"mpirun -np 2 {local_args} -x F=")[1] == exported
+    line = f'poprun --mpi-local-args="{local_args}" --mpi-global-args "{global_args}"'
+    assert read_settings(line)[1] == exported
 
 
 def test_a_variable_without_a_value_is_inherited() -> None:
@@ -101,11 +99,13 @@ def test_a_variable_without_a_value_is_inherited() -> None:
 
 @pytest.mark.parametrize("table", [POPRUN, MPIRUN], ids=lambda table: table.name)
 def test_every_option_without_a_counterpart_is_dropped_with_its_reason(table: Any) -> None:
-    counted = "--num-replicas 1" if table is POPRUN else "-np 1"
+    count_option = "--num-replicas 1" if table is POPRUN else "-np 1"
     for option in table.options:
         if option.dropped:
             words = " ".join([option.spellings[0], *["1"] * option.num_values])
-            assert read_settings(f"{table.name} {counted} {words}")[2] == [(words, option.dropped)]
+            assert read_settings(f"{table.name} {count_option} {words}")[2] == [
+                (words, option.dropped)
+            ]
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_every_option_without_a_counterpart_is_dropped_with_its_reason(table: An
 def test_options_without_effect_are_reported_as_typed(
     line: str, dropped: list[tuple[str, str]]
 ) -> None:
-    message = read_settings(line)[2]
+    reported = read_settings(line)[2]
 
-    assert [word for word, _ in message] == [word for word, _ in dropped]
-    assert all(part in reason for (_, reason), (_, part) in zip(message, dropped, strict=True))
+    assert [word for word, _ in reported] == [word for word, _ in dropped]
+    assert all(part in reason for (_, reason), (_, part) in zip(reported, dropped, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_hosts_without_instances_do_not_conflict() -> None:
         (["poprun", "poprun"], "poprun and poprun"),
     ],
 )
-def test_launchers_of_processes_are_not_nested(lines: list[str], names: str) -> None:
+def test_nested_launchers_are_refused(lines: list[str], names: str) -> None:
     assert problems(*lines) == [f"{names} cannot be nested; leave out all but one"]
 
 
@@ -221,9 +221,9 @@ def test_wrappers_around_a_launcher_are_accepted() -> None:
 
 
 def test_all_problems_of_all_launchers_are_reported_together() -> None:
-    message = problems("gc-profile --nope", "poprun --num-instances x --num-replicas 0 --host ,")
+    lines = problems("gc-profile --nope", "poprun --num-instances x --num-replicas 0 --host ,")
 
-    assert [line.split()[0] for line in message] == [
+    assert [line.split()[0] for line in lines] == [
         "unknown",
         "--num-instances",
         "--num-replicas",
@@ -231,7 +231,7 @@ def test_all_problems_of_all_launchers_are_reported_together() -> None:
     ]
 
 
-# Section 21 of the options of the reference applications, and the common ones of mpirun.
+# The documented options of the reference applications, and the common ones of mpirun.
 DOCUMENTED = {
     "poprun": "--num-instances --num-replicas --ipus-per-replica --numa-aware --host "
     "--mpi-global-args --mpi-local-args --executable-cache-path --only-output-from-instance "
@@ -244,15 +244,16 @@ DOCUMENTED = {
 }
 
 
-def launcher_words(line: str, name: str = "poprun") -> tuple[list[tuple[str, ...]], str]:
+def parsed_options(line: str, name: str = "poprun") -> tuple[list[tuple[str, ...]], str]:
     """The options with their values, and the rest of the line."""
     words = line.split()
-    result = parse_launcher_call(name, words)
-    assert result.problems == ()
-    return [occurrence.words for occurrence in result.options], " ".join(words[len(result.words) :])
+    launcher_call = parse_launcher_call(name, words)
+    assert launcher_call.problems == ()
+    rest = words[len(launcher_call.words) :]
+    return [occurrence.words for occurrence in launcher_call.options], " ".join(rest)
 
 
-def unknown_words_problem(words: list[str], name: str = "poprun") -> list[str]:
+def launcher_problems(words: list[str], name: str = "poprun") -> list[str]:
     return [str(problem) for problem in parse_launcher_call(name, words).problems]
 
 
@@ -265,7 +266,7 @@ def test_every_documented_spelling_is_known() -> None:
 
 
 @pytest.mark.parametrize("table", LAUNCHERS.values(), ids=LAUNCHERS)
-def test_every_option_sets_something_or_has_a_reason(table: Launcher) -> None:
+def test_every_option_sets_a_value_or_is_dropped_with_a_reason(table: Launcher) -> None:
     for option in table.options:
         assert not (option.setting and option.dropped)
         assert option.setting or option.dropped or table.dropped
@@ -291,7 +292,7 @@ def test_every_option_sets_something_or_has_a_reason(table: Launcher) -> None:
 def test_the_arguments_of_poprun_end_before_the_program(
     line: str, options: list[tuple[str, ...]], rest: str
 ) -> None:
-    assert launcher_words(line) == (options, rest)
+    assert parsed_options(line) == (options, rest)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +309,7 @@ def test_the_arguments_of_poprun_end_before_the_program(
 def test_mpirun_accepts_one_dash_or_two(
     line: str, options: list[tuple[str, ...]], rest: str
 ) -> None:
-    assert launcher_words(line, "mpirun") == (options, rest)
+    assert parsed_options(line, "mpirun") == (options, rest)
 
 
 @pytest.mark.parametrize("spelling", ["-num-instances", "-host", "num-instances", "--v"])
@@ -330,14 +331,14 @@ def test_poprun_is_strict_about_dashes(spelling: str) -> None:
         ("--qqq=3 a.py", "unknown option --qqq of poprun; leave it out"),
     ],
 )
-def test_an_invalid_argument_is_reported_with_a_way_out(line: str, message: str) -> None:
-    (problem,) = unknown_words_problem(line.split())
+def test_an_invalid_argument_is_reported_as_typed(line: str, message: str) -> None:
+    (problem,) = launcher_problems(line.split())
 
     assert problem.startswith(message)
 
 
-def test_an_option_with_two_values_reports_both() -> None:
-    assert unknown_words_problem(["--mca", "btl"], "mpirun") == [
+def test_an_option_needs_the_right_number_of_values() -> None:
+    assert launcher_problems(["--mca", "btl"], "mpirun") == [
         "--mca needs 2 values, as in `--mca VALUE VALUE`"
     ]
 
@@ -345,7 +346,7 @@ def test_an_option_with_two_values_reports_both() -> None:
 def test_all_invalid_options_of_a_launcher_are_reported_together() -> None:
     line = "--nope a b --ipus-per-replica --num-replicas --what -v=2 python3 --nothing"
 
-    assert [text.partition(";")[0] for text in unknown_words_problem(line.split())] == [
+    assert [text.partition(";")[0] for text in launcher_problems(line.split())] == [
         "unknown option --nope of poprun",
         "--ipus-per-replica needs a value, as in `--ipus-per-replica N`",
         "--num-replicas needs a value, as in `--num-replicas N`",
@@ -355,7 +356,7 @@ def test_all_invalid_options_of_a_launcher_are_reported_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "begins"),
+    ("word", "expected"),
     [
         ("python3", True),
         ("/usr/bin/python3.9", True),
@@ -367,5 +368,5 @@ def test_all_invalid_options_of_a_launcher_are_reported_together() -> None:
         ("python3x", False),
     ],
 )
-def test_a_program_is_not_a_value(word: str, begins: bool) -> None:
-    assert starts_program(word) is begins
+def test_the_word_that_starts_a_program_is_recognized(word: str, expected: bool) -> None:
+    assert starts_program(word) is expected

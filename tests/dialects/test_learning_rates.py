@@ -1,8 +1,8 @@
-"""The learning rates of the applications, update by update and over whole runs.
+"""The learning rates of the applications, for single updates and for complete runs.
 
-Expected values are computed by hand, or in float64 from the formulas of the applications. Where an
-application drops one update late, or one or two changes early, convoy drops as documented;
-the last tests say by how much that differs.
+Expected values are computed by hand, or in float64 from the formulas of the applications. Some
+applications change the rate one update later or earlier than documented, and convoy follows the
+documentation; the last two tests check the difference.
 """
 
 import math
@@ -55,7 +55,9 @@ def test_the_default_exponent_scales_with_the_samples_of_an_update(line: str, ra
         ("0", 48.0),  # selects the default: 12288 / 2⁸
     ],
 )
-def test_a_given_exponent_scales_too(flag: str, exponent: str, rate: float) -> None:
+def test_a_given_exponent_scales_with_the_samples_of_an_update(
+    flag: str, exponent: str, rate: float
+) -> None:
     line = f"--batch-size 3 --gradient-accumulation-count 256 --replicas 16 {flag} {exponent}"
 
     assert rates("tensorflow", line).initial_lr == pytest.approx(rate, rel=1e-15)
@@ -67,7 +69,7 @@ def test_an_exponent_of_zero_is_reported() -> None:
     ]
 
 
-def test_an_absolute_rate_wins_over_an_exponent_in_any_order() -> None:
+def test_an_absolute_rate_overrides_an_exponent_in_any_order() -> None:
     for line in (
         "--abs-learning-rate 12.5 --base-learning-rate-exponent -9",
         "--base-learning-rate-exponent -9 --abs-learning-rate 12.5",
@@ -89,34 +91,34 @@ def test_an_absolute_rate_does_not_scale() -> None:
     [
         ("", 0.5),  # 32 × 2⁻⁶
         ("--batch-size 48", 0.75),  # 48 × 2⁻⁶
-        ("--batch-size 48 --replication-factor 4", 0.75),  # the 48 are of all replicas
-        ("--batch-size 48 --gradient-accumulation-factor 8", 0.75),  # accumulation does not count
+        ("--batch-size 48 --replication-factor 4", 0.75),  # 48 for all replicas together
+        ("--batch-size 48 --gradient-accumulation-factor 8", 0.75),  # without accumulation
         ("--batch-size 4 --base-learning-rate -4", 0.25),  # 4 × 2⁻⁴
-        ("--base-learning-rate 0", 32.0),  # 32 × 2⁰: here 0 is a number
+        ("--base-learning-rate 0", 32.0),  # 32 × 2⁰: 0 does not select a default here
     ],
 )
-def test_popart_scales_by_one_pass_of_all_replicas(line: str, rate: float) -> None:
+def test_popart_scales_by_the_batch_of_all_replicas(line: str, rate: float) -> None:
     assert rates("popart", line).initial_lr == rate
 
 
-# CIFAR has 50,000 samples: 100 updates of 500 in an epoch.
+# 50,000 samples of CIFAR are 100 updates of 500 samples.
 CIFAR = "--dataset cifar-10 --batch-size 500 --warmup-epochs 0 --abs-learning-rate 1"
 
 
 @pytest.mark.parametrize(
-    ("update", "change_points"),
+    ("update", "drops"),
     [(0, 0), (298, 0), (302, 1), (598, 1), (602, 2), (802, 3), (999, 4)],
 )
-def test_stepped_drops_at_shares_of_the_run(update: int, change_points: int) -> None:
+def test_stepped_drops_at_fractions_of_the_run(update: int, drops: int) -> None:
     plan = rates("tensorflow", f"{CIFAR} --epochs 10 --learning-rate-schedule 0.3,0.6,0.8,0.9")
 
-    assert plan.rate(update) == pytest.approx(0.1**change_points)
+    assert plan.rate(update) == pytest.approx(0.1**drops)
 
 
 def test_stepped_drops_by_a_given_factor() -> None:
     plan = rates("tensorflow", f"{CIFAR} --epochs 10 --learning-rate-decay 0.5")
 
-    # Of 1000 updates the default drops are at 500 and 750.
+    # The default drops of 1000 updates are at 500 and 750.
     assert [plan.rate(update) for update in (498, 502, 748, 752)] == [1.0, 0.5, 0.5, 0.25]
 
 
@@ -127,7 +129,7 @@ def test_popart_switches_to_absolute_factors(update: int, factor: float) -> None
         "--learning-rate-schedule 0.4,0.75,0.9 --learning-rate-decay 1,0.1,0.01,0.001"
     )
 
-    # 50 updates with drops at 20, 37.5 and 45; 2⁰ × 1000 is the first rate.
+    # 50 updates with drops at 20, 37.5 and 45; the initial rate is 2⁰ × 1000.
     assert rates("popart", line).rate(update) == pytest.approx(1000 * factor)
 
 
@@ -139,18 +141,18 @@ def test_factors_that_do_not_fit_the_drops_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("update", "change_points"), [(0, 0), (49, 0), (50, 1), (3649, 72), (3650, 73), (7299, 145)]
+    ("update", "drops"), [(0, 0), (49, 0), (50, 1), (3649, 72), (3650, 73), (7299, 145)]
 )
-def test_exponential_drops_146_times_in_a_run(update: int, change_points: int) -> None:
+def test_exponential_drops_146_times_in_a_run(update: int, drops: int) -> None:
     plan = rates("tensorflow", f"{CIFAR} --lr-schedule exponential --epochs 73")
     epoch = update / 100
 
     # 146 drops in 73 epochs of 100 updates: one every 50.
-    assert change_points == math.floor(epoch * 146 / 73)
-    assert plan.rate(update) == pytest.approx(0.97**change_points)
+    assert drops == math.floor(epoch * 146 / 73)
+    assert plan.rate(update) == pytest.approx(0.97**drops)
 
 
-def test_exponential_has_a_factor_and_a_number_of_drops() -> None:
+def test_exponential_uses_the_given_factor_and_number_of_drops() -> None:
     line = f"{CIFAR} --lr-schedule exponential --epochs 10 --lr-decay-rate 0.9 --lr-drops 20"
     plan = rates("tensorflow", line)
 
@@ -171,7 +173,7 @@ def test_exponential_has_a_factor_and_a_number_of_drops() -> None:
         (999, 0.10000140625),  # 0.9 × (1 / 800)² + 0.1
     ],
 )
-def test_polynomial_falls_to_an_absolute_end(update: int, rate: float) -> None:
+def test_polynomial_ends_at_an_absolute_rate(update: int, rate: float) -> None:
     line = (
         "--dataset cifar-10 --batch-size 500 --abs-learning-rate 1 --epochs 10 --warmup-epochs 2 "
         "--lr-schedule polynomial_decay_lr --abs-end-learning-rate 0.1 --poly-lr-end-ratio 0.7"
@@ -180,7 +182,7 @@ def test_polynomial_falls_to_an_absolute_end(update: int, rate: float) -> None:
     assert rates("tensorflow", line).rate(update) == pytest.approx(rate)
 
 
-def test_polynomial_falls_to_a_share_with_the_given_power() -> None:
+def test_polynomial_ends_at_a_fraction_with_the_given_power() -> None:
     line = (
         f"{CIFAR} --epochs 10 --lr-schedule polynomial_decay_lr --poly-lr-decay-power 1 "
         "--poly-lr-end-ratio 0.5"
@@ -200,7 +202,7 @@ def test_deprecated_names_of_polynomial_set_both_ends() -> None:
     ("update", "rate"),
     [(0, 0.0), (250, 0.5 * 0.5 * (1 + math.cos(math.pi / 4))), (500, 0.5)],
 )
-def test_cosine_runs_over_the_whole_training_below_the_warm_up(update: int, rate: float) -> None:
+def test_cosine_includes_the_updates_of_the_warm_up(update: int, rate: float) -> None:
     line = (
         "--dataset cifar-10 --batch-size 500 --abs-learning-rate 1 --epochs 10 --warmup-epochs 5 "
         "--lr-schedule cosine"
@@ -211,7 +213,7 @@ def test_cosine_runs_over_the_whole_training_below_the_warm_up(update: int, rate
 
 
 @pytest.mark.parametrize(
-    ("line", "left_out"),
+    ("line", "dropped"),
     [
         ("--lr-schedule exponential --learning-rate-decay 0.2", "--learning-rate-decay 0.2"),
         ("--lr-schedule stepped --lr-decay-rate 0.9", "--lr-decay-rate 0.9"),
@@ -220,12 +222,12 @@ def test_cosine_runs_over_the_whole_training_below_the_warm_up(update: int, rate
         ("--lr-schedule cosine --lr-drops 20", "--lr-drops 20"),
     ],
 )
-def test_arguments_of_another_schedule_are_dropped(line: str, left_out: str) -> None:
+def test_arguments_of_another_schedule_are_dropped(line: str, dropped: str) -> None:
     result = read("tensorflow", line)
     schedule = {"exponential": "exponential", "cosine": "cosine"}
-    chosen = next((name for name in schedule if name in line), "step")
+    selected = next((name for name in schedule if name in line), "step")
 
-    assert result.dropped == [DroppedWord(left_out, f"the schedule is {chosen}")]
+    assert result.dropped == [DroppedWord(dropped, f"the schedule is {selected}")]
     assert {"lr_decay", "lr_drops"} & result.settings.keys() == set()
 
 
@@ -237,57 +239,57 @@ def test_an_unknown_schedule_is_refused_with_the_known_ones(word: str) -> None:
     ]
 
 
-F64 = npt.NDArray[np.float64]
+Float64Array = npt.NDArray[np.float64]
 
-# 50,000 samples of CIFAR: 97 updates of 512 an epoch.
-PER_EPOCH, EPOCHS = 97, 12
-LENGTH = PER_EPOCH * EPOCHS
-UPDATES = np.arange(LENGTH, dtype=np.float64)
-EPOCH_OF = UPDATES / PER_EPOCH
+# 50,000 samples of CIFAR are 97 updates of 512 samples.
+UPDATES_PER_EPOCH, EPOCHS = 97, 12
+TOTAL_UPDATES = UPDATES_PER_EPOCH * EPOCHS
+UPDATES = np.arange(TOTAL_UPDATES, dtype=np.float64)
+EPOCH_OF_UPDATE = UPDATES / UPDATES_PER_EPOCH
 
 TENSORFLOW = (
     "--dataset cifar-10 --batch-size 32 --gradients-to-accumulate 16 "
     f"--epochs {EPOCHS} --base-learning-rate -9"
 )
-START = 2.0**-9 * 512
+INITIAL_RATE = 2.0**-9 * 512
 PYTORCH = (
     f"--data cifar10 --micro-batch-size 32 --gradient-accumulation 16 --epoch {EPOCHS} --lr 0.3"
 )
 POPART = f"--dataset CIFAR-10 --batch-size 64 --gradient-accumulation-factor 8 --epochs {EPOCHS}"
 
 
-def planned_rates(dialect: str, line: str) -> F64:
+def planned_rates(dialect: str, line: str) -> Float64Array:
     plan = rates(dialect, line)
-    assert (plan.updates, plan.updates_per_epoch) == (LENGTH, PER_EPOCH)
-    return np.array([plan.rate(update) for update in range(LENGTH)])
+    assert (plan.updates, plan.updates_per_epoch) == (TOTAL_UPDATES, UPDATES_PER_EPOCH)
+    return np.array([plan.rate(update) for update in range(TOTAL_UPDATES)])
 
 
-def change_points(points: F64) -> F64:
-    """The number of these updates that have passed."""
+def drops_before(points: Float64Array) -> Float64Array:
+    """The number of drops before each update."""
     return (points[:, None] <= UPDATES).sum(0).astype(np.float64)
 
 
-def stepped() -> F64:
-    return START * 0.1 ** change_points(np.array([0.5, 0.75]) * LENGTH)
+def stepped() -> Float64Array:
+    return INITIAL_RATE * 0.1 ** drops_before(np.array([0.5, 0.75]) * TOTAL_UPDATES)
 
 
-def stepped_reference() -> F64:
-    return START * 0.3 ** change_points(np.array([0.2, 0.6, 0.9]) * LENGTH)
+def stepped_with_factor() -> Float64Array:
+    return INITIAL_RATE * 0.3 ** drops_before(np.array([0.2, 0.6, 0.9]) * TOTAL_UPDATES)
 
 
-def cosine() -> F64:
-    return START * 0.5 * (1 + np.cos(np.pi * UPDATES / LENGTH))
+def cosine() -> Float64Array:
+    return INITIAL_RATE * 0.5 * (1 + np.cos(np.pi * UPDATES / TOTAL_UPDATES))
 
 
-def exponential(decay: float, count: int) -> Callable[[], F64]:
-    return lambda: START * decay ** np.floor(EPOCH_OF * count / EPOCHS)
+def exponential(decay: float, count: int) -> Callable[[], Float64Array]:
+    return lambda: INITIAL_RATE * decay ** np.floor(EPOCH_OF_UPDATE * count / EPOCHS)
 
 
-def polynomial(end: float, power: float, warm: int) -> Callable[[], F64]:
-    def value() -> F64:
-        left = 1 - (UPDATES - warm) / (LENGTH - warm)
-        falling = (START - end) * np.maximum(left, 0) ** power + end
-        return np.where(warm >= UPDATES, START, falling)
+def polynomial(end: float, power: float, warm_up_updates: int) -> Callable[[], Float64Array]:
+    def value() -> Float64Array:
+        remaining = 1 - (UPDATES - warm_up_updates) / (TOTAL_UPDATES - warm_up_updates)
+        decayed = (INITIAL_RATE - end) * np.maximum(remaining, 0) ** power + end
+        return np.where(warm_up_updates >= UPDATES, INITIAL_RATE, decayed)
 
     return value
 
@@ -299,7 +301,7 @@ def polynomial(end: float, power: float, warm: int) -> Callable[[], F64]:
         ("--lr-schedule stepped", lambda _: stepped()),
         (
             "--learning-rate-schedule 0.2,0.6,0.9 --learning-rate-decay 0.3",
-            lambda _: stepped_reference(),
+            lambda _: stepped_with_factor(),
         ),
         ("--lr-schedule cosine", lambda _: cosine()),
         ("--lr-schedule exponential", lambda _: exponential(0.97, 146)()),
@@ -309,49 +311,52 @@ def polynomial(end: float, power: float, warm: int) -> Callable[[], F64]:
         ),
         (
             "--lr-schedule polynomial_decay_lr",
-            lambda warm: polynomial(1e-5 * START, 2.0, warm * PER_EPOCH)(),
+            lambda epochs: polynomial(1e-5 * INITIAL_RATE, 2.0, epochs * UPDATES_PER_EPOCH)(),
         ),
         (
             "--lr-schedule polynomial_decay_lr --poly-lr-decay-power 1.5 --poly-lr-end-ratio 0.2",
-            lambda warm: polynomial(0.2 * START, 1.5, warm * PER_EPOCH)(),
+            lambda epochs: polynomial(0.2 * INITIAL_RATE, 1.5, epochs * UPDATES_PER_EPOCH)(),
         ),
         (
             "--lr-schedule polynomial_decay_lr --abs-end-learning-rate 0.01",
-            lambda warm: polynomial(0.01, 2.0, warm * PER_EPOCH)(),
+            lambda epochs: polynomial(0.01, 2.0, epochs * UPDATES_PER_EPOCH)(),
         ),
     ],
 )
 def test_rates_of_tensorflow_follow_its_formulas(
-    words: str, value: Callable[[int], F64], warm_up: int
+    words: str, value: Callable[[int], Float64Array], warm_up: int
 ) -> None:
-    warm = warm_up * PER_EPOCH
-    expected = value(warm_up) * np.where(warm > UPDATES, UPDATES / (warm or 1), 1.0)
+    warm_up_updates = warm_up * UPDATES_PER_EPOCH
+    expected = value(warm_up) * np.where(
+        warm_up_updates > UPDATES, UPDATES / (warm_up_updates or 1), 1.0
+    )
     result = planned_rates("tensorflow", f"{TENSORFLOW} {words} --warmup-epochs {warm_up}")
 
     np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-18)
 
 
-def index(frequency: float) -> F64:
-    """How often the schedule should have changed before each update."""
-    return np.floor(UPDATES * (frequency or PER_EPOCH) / PER_EPOCH + 1e-9)
+def scheduler_steps(frequency: float) -> Float64Array:
+    """The number of scheduler steps before each update."""
+    return np.floor(UPDATES * (frequency or UPDATES_PER_EPOCH) / UPDATES_PER_EPOCH + 1e-9)
 
 
-def pytorch_value(schedule: str, often: float) -> F64:
-    k, all_changes = index(often), EPOCHS * (often or PER_EPOCH)
+def pytorch_value(schedule: str, frequency: float) -> Float64Array:
+    steps, total_steps = scheduler_steps(frequency), EPOCHS * (frequency or UPDATES_PER_EPOCH)
     match schedule:
         case "step":
             passed = sum(
-                (epoch * (often or PER_EPOCH) <= k).astype(float) for epoch in (3, 7.5, 10)
+                (epoch * (frequency or UPDATES_PER_EPOCH) <= steps).astype(float)
+                for epoch in (3, 7.5, 10)
             )
             return 0.3 * 0.25**passed
         case "cosine":
-            return 0.3 * 0.5 * (1 + np.cos(np.pi * k / all_changes))
+            return 0.3 * 0.5 * (1 + np.cos(np.pi * steps / total_steps))
         case _:
-            return 0.3 * 0.97**k
+            return 0.3 * 0.97**steps
 
 
 @pytest.mark.parametrize("warm_up", [0, 1, 2.5])
-@pytest.mark.parametrize("often", [0, 1, 4, 0.424])
+@pytest.mark.parametrize("frequency", [0, 1, 4, 0.424])
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
@@ -361,19 +366,19 @@ def pytorch_value(schedule: str, often: float) -> F64:
     ],
 )
 def test_rates_of_pytorch_follow_its_formulas(
-    schedule: str, words: str, often: float, warm_up: float
+    schedule: str, words: str, frequency: float, warm_up: float
 ) -> None:
-    value = pytorch_value(schedule, often)
-    expected = np.where(warm_up > EPOCH_OF, value * EPOCH_OF / (warm_up or 1), value)
-    line = f"{PYTORCH} {words} --lr-scheduler-freq {often} --warmup-epoch {warm_up}"
+    value = pytorch_value(schedule, frequency)
+    expected = np.where(warm_up > EPOCH_OF_UPDATE, value * EPOCH_OF_UPDATE / (warm_up or 1), value)
+    line = f"{PYTORCH} {words} --lr-scheduler-freq {frequency} --warmup-epoch {warm_up}"
 
     np.testing.assert_allclose(planned_rates("pytorch", line), expected, rtol=1e-12, atol=1e-18)
 
 
 def test_rates_of_popart_follow_its_formula() -> None:
-    start = 2.0**-6 * 64  # accumulation does not count
+    start = 2.0**-6 * 64  # without accumulation
     multipliers = np.array([1.0, 0.1, 0.01])
-    passed = change_points(np.array([0.5, 0.75]) * LENGTH).astype(int)
+    passed = drops_before(np.array([0.5, 0.75]) * TOTAL_UPDATES).astype(int)
 
     np.testing.assert_allclose(
         planned_rates("popart", POPART), start * multipliers[passed], rtol=1e-15
@@ -383,27 +388,29 @@ def test_rates_of_popart_follow_its_formula() -> None:
 def test_popart_with_given_points_and_multipliers() -> None:
     words = "--learning-rate-schedule 0.1,0.9 --learning-rate-decay 1,2,0.5 --base-learning-rate -4"
     multipliers = np.array([1.0, 2.0, 0.5])
-    passed = change_points(np.array([0.1, 0.9]) * LENGTH).astype(int)
+    passed = drops_before(np.array([0.1, 0.9]) * TOTAL_UPDATES).astype(int)
 
     np.testing.assert_allclose(
         planned_rates("popart", f"{POPART} {words}"), 4 * multipliers[passed], rtol=1e-15
     )
 
 
-def test_a_drop_happens_at_its_share_and_not_an_update_later() -> None:
-    """TensorFlow and PopART wait until the number of the update exceeds the point."""
-    literally = START * 0.1 ** ((UPDATES > LENGTH // 2).astype(float) + (UPDATES > LENGTH * 3 // 4))
+def test_a_drop_happens_at_its_fraction_of_the_run() -> None:
+    """TensorFlow and PopART drop one update later."""
+    application_rates = INITIAL_RATE * 0.1 ** (
+        (UPDATES > TOTAL_UPDATES // 2).astype(float) + (UPDATES > TOTAL_UPDATES * 3 // 4)
+    )
     result = planned_rates("tensorflow", f"{TENSORFLOW} --warmup-epochs 0")
-    other = np.flatnonzero(~np.isclose(result, literally, rtol=1e-12))
+    different = np.flatnonzero(~np.isclose(result, application_rates, rtol=1e-12))
 
-    assert other.tolist() == [LENGTH // 2, LENGTH * 3 // 4]
+    assert different.tolist() == [TOTAL_UPDATES // 2, TOTAL_UPDATES * 3 // 4]
 
 
-def test_a_schedule_starts_with_its_first_value() -> None:
+def test_the_first_update_has_the_initial_rate() -> None:
     """The PyTorch program advances its scheduler before the first update."""
     words = "--lr-schedule exponential --lr-decay 0.5 --lr-scheduler-freq 0.424"
-    theirs = 0.3 * 0.5 ** np.maximum(index(0.424) + 1, 2)
+    application_rates = 0.3 * 0.5 ** np.maximum(scheduler_steps(0.424) + 1, 2)
     result = planned_rates("pytorch", f"{PYTORCH} {words} --warmup-epoch 0")
 
     assert result[0] == 0.3
-    assert set(np.round(np.log2(result / theirs)).tolist()) == {1.0, 2.0}
+    assert set(np.round(np.log2(result / application_rates)).tolist()) == {1.0, 2.0}

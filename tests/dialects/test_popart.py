@@ -16,7 +16,9 @@ from convoy.planning.plan import plan_run
         ("--batch-size 8 --replication-factor 8 --gradient-accumulation-factor 4", 1, 8),
     ],
 )
-def test_a_batch_is_split_among_all_replicas(line: str, micro: int, replicas: int) -> None:
+def test_the_batch_size_is_divided_by_the_number_of_replicas(
+    line: str, micro: int, replicas: int
+) -> None:
     batch = config("popart", line).batch
 
     assert (batch.micro_batch_size, batch.replicas) == (micro, replicas)
@@ -29,7 +31,7 @@ def test_samples_of_an_update_are_batch_size_times_accumulation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "stages", "order"),
+    ("line", "stages", "schedule"),
     [
         ("--num-ipus 8 --replication-factor 4 --pipeline", 2, "interleaved"),  # 8 ÷ 4
         ("--num-ipus 8 --replication-factor 4", 2, "sequential"),
@@ -39,10 +41,10 @@ def test_samples_of_an_update_are_batch_size_times_accumulation() -> None:
         ("--shards 2 --num-ipus 4 --replication-factor 2 --pipeline", 2, "interleaved"),
     ],
 )
-def test_devices_of_one_replica_are_its_stages(line: str, stages: int, order: str) -> None:
+def test_devices_of_one_replica_are_its_stages(line: str, stages: int, schedule: str) -> None:
     pipeline = config("popart", line).pipeline
 
-    assert (pipeline.shards, pipeline.pipeline_schedule) == (stages, order)
+    assert (pipeline.shards, pipeline.pipeline_schedule) == (stages, schedule)
 
 
 @pytest.mark.parametrize(
@@ -92,18 +94,18 @@ def test_numbers_that_do_not_divide_are_refused(line: str, message: list[str]) -
         ("--no-prng", {"enable_stochastic_rounding": False}),
         ("--simulation", {"device": "cpu"}),
         ("--no-validation", {"validation_mode": "none"}),
-        ("--log_dir_string mine", {"name_suffix": "mine"}),
+        ("--log_dir_string custom", {"name_suffix": "custom"}),
         ("--steps 5", {"updates": 1250}),  # 5 × 250
         ("--steps 5 --batches-per-step 10", {"updates": 50, "device_iterations": 10}),
         ("--steps-per-log 2 --batches-per-step 10", {"log_freq": 20, "device_iterations": 10}),
     ],
 )
 def test_values_are_parsed_as_in_the_program(line: str, values: dict[str, object]) -> None:
-    always = ("micro_batch_size", "lr")
+    always_set = ("micro_batch_size", "lr")
     result = {
-        name: setting
-        for name, setting in option_values("popart", line).items()
-        if name not in always
+        name: value
+        for name, value in option_values("popart", line).items()
+        if name not in always_set
     }
 
     assert result == values
@@ -135,7 +137,7 @@ def test_a_pipeline_of_one_stage_is_reported(line: str) -> None:
     "line",
     ["--dataset IMAGENET --use-generated-data", "--use-generated-data --dataset IMAGENET"],
 )
-def test_generated_data_wins_over_a_dataset_in_any_order(line: str) -> None:
+def test_generated_data_overrides_a_dataset_in_any_order(line: str) -> None:
     result = read("popart", line)
 
     assert result.settings["data"].value == "generated"
@@ -171,7 +173,7 @@ def test_stochastic_rounding_needs_16_bits() -> None:
     assert not config("popart", "--precision 32").precision.enable_stochastic_rounding
 
 
-def test_its_benchmark_has_other_defaults() -> None:
+def test_the_benchmark_has_other_defaults() -> None:
     result = config("popart benchmark", "")
 
     assert (result.network.model, result.data.data) == ("resnet18", "synthetic")
@@ -183,7 +185,7 @@ def test_its_benchmark_has_other_defaults() -> None:
     assert result.validation.validation_mode == "none"
 
 
-def test_arguments_of_its_benchmark_override_its_defaults() -> None:
+def test_arguments_override_the_defaults_of_the_benchmark() -> None:
     result = config("popart benchmark", "--steps 3 --batches-per-step 20 --norm-type GROUP")
 
     assert (result.length.updates, result.report.log_freq) == (60, 20)
@@ -197,7 +199,7 @@ def test_the_program_name_selects_the_benchmark() -> None:
 
 
 @pytest.mark.parametrize("mode", ["eval", "infer"])
-def test_a_data_benchmark_is_mapped_to_convoy_data_bench(mode: str) -> None:
+def test_the_mode_of_the_benchmark_is_dropped_with_an_alternative(mode: str) -> None:
     assert read("popart benchmark", f"--mode {mode}").dropped == [
         DroppedWord(f"--mode {mode}", "`convoy validate --random-weights` does that")
     ]

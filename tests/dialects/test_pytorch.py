@@ -7,8 +7,8 @@ from support.dialect_words import config, option_values, problems, read
 
 from convoy.config.schema import flatten_config
 
-# Its option list.
-USUAL: dict[str, Any] = {
+# The documented defaults.
+DEFAULTS: dict[str, Any] = {
     "model": "resnet18",
     "norm_type": "batch",
     "norm_num_groups": 32,
@@ -81,25 +81,25 @@ USUAL: dict[str, Any] = {
 def test_the_defaults_are_the_documented_ones() -> None:
     values = flatten_config(config("pytorch", ""))
 
-    assert {name: values[name] for name in USUAL} == USUAL
+    assert {name: values[name] for name in DEFAULTS} == DEFAULTS
 
 
 @pytest.mark.parametrize(
-    ("model", "starts_at_zero"), [("resnet50", True), ("resnet18", False), ("resnet101", False)]
+    ("model", "zero_init"), [("resnet50", True), ("resnet18", False), ("resnet101", False)]
 )
-def test_only_one_network_starts_norms_at_zero(model: str, starts_at_zero: bool) -> None:
-    assert config("pytorch", f"--model {model}").network.zero_init_last_norm == starts_at_zero
+def test_only_resnet50_initializes_the_last_norms_to_zero(model: str, zero_init: bool) -> None:
+    assert config("pytorch", f"--model {model}").network.zero_init_last_norm == zero_init
 
 
 @pytest.mark.parametrize(
     ("line", "channels"),
     [
         ("--model resnext101", 8),  # 32 × 8d
-        ("--model resnext50", None),  # 32 × 4d, as ours
+        ("--model resnext50", None),  # 32 × 4d, the default of convoy
         ("--model resnext101 --group-dim 4", 4),
     ],
 )
-def test_its_largest_resnext_has_wider_groups(line: str, channels: int | None) -> None:
+def test_resnext101_has_wider_groups(line: str, channels: int | None) -> None:
     assert config("pytorch", f"{line} --data imagenet").family.group_dim == channels
 
 
@@ -145,14 +145,14 @@ def test_the_input_folder_is_the_target_of_the_verb(flag: str) -> None:
     assert (result.target, result.settings, result.problems) == ("RUN", {}, [])
 
 
-def test_a_common_folder_is_read_and_written() -> None:
+def test_a_common_folder_is_target_and_output_folder() -> None:
     result = read("pytorch", "--checkpoint-path RUN")
 
     assert result.target == "RUN"
     assert result.settings["checkpoint_output_path"].value == "RUN"
 
 
-def test_the_output_folder_wins_over_the_common_one() -> None:
+def test_the_input_and_output_folders_override_the_common_one() -> None:
     result = read(
         "pytorch", "--checkpoint-path A --checkpoint-input-dir B --checkpoint-output-dir C"
     )

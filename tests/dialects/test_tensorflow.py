@@ -20,7 +20,7 @@ from convoy.config.schema import DroppedWord
         ("--select-ipu AUTO", {"select_devices": ()}),
         ("--select-ipu auto", {"select_devices": ()}),
         ("--select-ipus 3", {"select_devices": (3,)}),
-        ("--seed 0", {"seed": 0}),  # unseeded there; the default seed here
+        ("--seed 0", {"seed": 0}),  # in the program 0 means no seed
         ("--pipeline-schedule Grouped", {"pipeline_schedule": "grouped"}),
         ("--hostside-norm", {"normalization_location": "host"}),
         ("--no-hostside-norm", {"normalization_location": "device"}),
@@ -69,7 +69,7 @@ def test_values_are_parsed_as_in_the_program(line: str, values: dict[str, Any]) 
         ("--model efficientnet --model-size cifar", "efficientnet-cifar"),
         ("--model efficientnet --model-size cifar --dataset cifar-100", "efficientnet-cifar"),
         ("--model-size 20 --dataset cifar-10", "resnet20"),
-        ("--model-size 14", "resnet14-large"),  # two networks have 14 layers, and two 56
+        ("--model-size 14", "resnet14-large"),  # two networks have 14 layers
         ("--model-size 14 --dataset cifar-10", "resnet14"),
         ("--model-size 56 --dataset cifar-10", "resnet56-bottleneck"),
         ("--model-size 8 --dataset cifar-10 --synthetic-data", "resnet8"),
@@ -86,14 +86,14 @@ def test_family_and_size_select_the_model(line: str, model: str) -> None:
         ("--dataset CIFAR-10", "cifar10"),
         ("--dataset cifar-100", "cifar100"),
         ("--dataset ImageNet", "imagenet"),
-        ("--data-dir /sets/imagenet-data", "imagenet"),
-        ("--data-dir /sets/ImageNet", "imagenet"),
-        ("--data-dir /sets/cifar-100-binary", "cifar100"),
-        ("--data-dir /sets/cifar100", "cifar100"),
-        ("--data-dir /sets/cifar-10-batches-bin", "cifar10"),
-        ("--data-dir /sets/cifar-10_0", "cifar10"),
-        ("--data-dir /sets/imagenet/cifar", "imagenet"),
-        ("--data-dir /sets/cifar10 --dataset cifar-100", "cifar100"),
+        ("--data-dir /datasets/imagenet-data", "imagenet"),
+        ("--data-dir /datasets/ImageNet", "imagenet"),
+        ("--data-dir /datasets/cifar-100-binary", "cifar100"),
+        ("--data-dir /datasets/cifar100", "cifar100"),
+        ("--data-dir /datasets/cifar-10-batches-bin", "cifar10"),
+        ("--data-dir /datasets/cifar-10_0", "cifar10"),
+        ("--data-dir /datasets/imagenet/cifar", "imagenet"),
+        ("--data-dir /datasets/cifar10 --dataset cifar-100", "cifar100"),
     ],
 )
 def test_the_dataset_is_named_or_guessed_from_its_folder(line: str, data: str) -> None:
@@ -112,7 +112,7 @@ def test_a_folder_is_identified_by_its_subfolders(
     assert option_values("tensorflow", f"--data-dir {tmp_path}").get("data") == data
 
 
-def test_an_unknown_folder_is_read_as_imagenet() -> None:
+def test_the_dataset_of_an_unknown_folder_is_imagenet() -> None:
     assert (
         run("python3 train.py --model-size 50 --data-dir DATA --shards 1").data.data == "imagenet"
     )
@@ -122,13 +122,13 @@ def test_an_unknown_folder_is_read_as_imagenet() -> None:
     ("line", "data"),
     [
         ("--no-validation", "cifar100"),
-        ("--no-validation --data-dir /sets/cifar-10", "cifar10"),
+        ("--no-validation --data-dir /datasets/cifar-10", "cifar10"),
         ("--no-validation --dataset imagenet", "imagenet"),
         ("--config resnet50_gn_16ipus", "imagenet"),
     ],
 )
 def test_the_folder_of_the_environment_identifies_the_dataset(line: str, data: str) -> None:
-    result = run(f"python3 train.py {line}", {"DATA_DIR": "/sets/cifar-100-binary"})
+    result = run(f"python3 train.py {line}", {"DATA_DIR": "/datasets/cifar-100-binary"})
 
     assert result.data.data == data
 
@@ -139,7 +139,7 @@ def test_the_folder_of_the_environment_identifies_the_dataset(line: str, data: s
         ("--generated-data", 1281167, 1000, None),
         ("--synthetic-data --dataset cifar-10", 50000, 10, 32),
         ("--generated-data --dataset cifar-100", 50000, 100, 32),
-        ("--generated-data --data-dir /sets/cifar-100-binary", 50000, 100, 32),
+        ("--generated-data --data-dir /datasets/cifar-100-binary", 50000, 100, 32),
     ],
 )
 def test_generated_data_has_the_size_of_the_dataset_it_replaces(
@@ -261,7 +261,7 @@ def test_dropped_arguments_are_reported_as_typed(line: str, dropped: list[Droppe
     assert read("tensorflow", line).dropped == dropped
 
 
-def test_a_pipeline_on_one_device_marks_recompute_points() -> None:
+def test_a_pipeline_on_one_device_is_sequential() -> None:
     assert option_values(
         "tensorflow", "--pipeline --pipeline-splits b1 b2 --enable-recomputation"
     ) == {
@@ -272,7 +272,7 @@ def test_a_pipeline_on_one_device_marks_recompute_points() -> None:
     }
 
 
-def test_the_source_of_a_combined_value_is_its_argument() -> None:
+def test_every_argument_of_a_combined_value_is_reported() -> None:
     result = read("tensorflow", "--model resnext --model-size 101 --lr-schedule stepped")
 
     assert [(word.word, word.mapped_to) for word in result.mapped] == [

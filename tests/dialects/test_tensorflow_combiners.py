@@ -26,11 +26,13 @@ def changed_settings(config: str, words: str) -> dict[str, Any]:
         ("resnet50_gn_16ipus", "--model resnext", "resnext14"),
     ],
 )
-def test_a_size_alone_keeps_the_family(config: str, words: str, model: str) -> None:
+def test_a_size_without_a_family_keeps_the_family_of_the_configuration(
+    config: str, words: str, model: str
+) -> None:
     assert changed_settings(config, words) == {"model": model}
 
 
-def test_an_equal_family_keeps_the_size() -> None:
+def test_the_same_family_keeps_the_size() -> None:
     assert changed_settings("resnet50_gn_16ipus", "--model resnet") == {}
 
 
@@ -52,13 +54,13 @@ def test_generated_data_replaces_the_data_of_the_configuration(
 
 
 @pytest.mark.parametrize("classes", [10, 100])
-def test_generated_data_of_another_kind_keeps_its_classes(classes: int) -> None:
+def test_synthetic_data_keeps_the_classes_of_generated_data(classes: int) -> None:
     base = {"data": "generated", "num_classes": classes, "samples": 640}
 
     assert option_values("tensorflow", "--synthetic-data", base)["num_classes"] == classes
 
 
-def test_another_schedule_has_its_own_defaults() -> None:
+def test_another_schedule_has_other_defaults() -> None:
     assert changed_settings("efficientnet_b4_g1_16ipus", "--lr-schedule stepped") == {
         "lr_schedule": "step",
         "lr_decay": 0.1,
@@ -84,7 +86,7 @@ def test_an_option_unset_by_another_is_not_written() -> None:
     assert [word.mapped_to for word in result.mapped] == ["--lr-decay 0.1", "--lr-schedule step"]
 
 
-def test_a_schedule_without_drops_discards_those_of_another() -> None:
+def test_a_schedule_without_drops_unsets_those_of_the_configuration() -> None:
     assert changed_settings("efficientnet_b4_g1_16ipus", "--lr-schedule cosine") == {
         "lr_schedule": "cosine",
         "lr_decay": 0.5,  # the default, which cosine does not use
@@ -92,7 +94,7 @@ def test_a_schedule_without_drops_discards_those_of_another() -> None:
     }
 
 
-def test_a_schedule_with_drops_replaces_one_without() -> None:
+def test_a_schedule_with_drops_sets_its_default_drops() -> None:
     assert changed_settings("resnet50_gn_16ipus", "--lr-schedule exponential") == {
         "lr_schedule": "exponential",
         "lr_decay": 0.97,
@@ -109,7 +111,7 @@ def test_arguments_of_a_schedule_change_that_of_the_configuration() -> None:
     }
 
 
-def test_one_device_runs_the_stages_of_a_configuration_in_turn() -> None:
+def test_one_device_runs_the_stages_of_a_configuration_sequentially() -> None:
     result = run("python3 train.py --config mk2_resnet50_bn_16ipus --shards 1").pipeline
 
     assert result.shards == 1
@@ -144,11 +146,11 @@ def test_a_pipelined_configuration_needs_no_pipeline_flag() -> None:
         ("--logs-per-epoch 4", {"logs_per_epoch": 4}),
     ],
 )
-def test_an_argument_changes_only_its_own_options(words: str, values: dict[str, Any]) -> None:
+def test_an_argument_changes_no_other_options(words: str, values: dict[str, Any]) -> None:
     assert changed_settings("mk2_resnet50_bn_16ipus", words) == values
 
 
-def test_the_length_unit_of_a_configuration_selects_the_log_interval() -> None:
+def test_the_unit_of_the_training_length_selects_the_log_interval() -> None:
     assert option_values("tensorflow", "--log-freq 20", {"updates": 100}) == {"log_freq": 20}
     assert read("tensorflow", "--logs-per-epoch 2", {"updates": 100}).dropped == [
         DroppedWord("--logs-per-epoch 2", "the length is in updates; use --log-freq")
@@ -169,7 +171,7 @@ def test_another_optimizer_keeps_the_momentum_of_the_configuration() -> None:
     assert option_values("tensorflow", "--optimiser LARS", {"momentum": 0.0})["momentum"] == 0.9
 
 
-def test_a_launcher_sets_the_replicas_and_this_is_reported() -> None:
+def test_a_launcher_overrides_the_replicas_which_is_reported() -> None:
     line = "poprun --num-instances 8 --num-replicas 16 python3 train.py --config"
     result = interpret_command(f"{line} resnet50_gn_16ipus --replicas 4")
 
@@ -226,7 +228,7 @@ def test_processes_of_mpirun_are_instances() -> None:
         ("--replicas 1", {"shards": 4, "replicas": 4}, 4),
     ],
 )
-def test_stages_become_replicas_in_validation(
+def test_stages_are_converted_to_replicas_in_validation(
     line: str, base: dict[str, Any], replicas: int
 ) -> None:
     result = setting_values(read("tensorflow validation", line, base).settings)
@@ -313,7 +315,7 @@ def test_label_smoothing_applies_to_the_other_classes_for_all_data(data: str) ->
     assert result["label_smoothing_over"] == "others"
 
 
-def test_without_label_smoothing_its_classes_are_not_set() -> None:
+def test_without_label_smoothing_label_smoothing_over_is_not_set() -> None:
     assert option_values("tensorflow", "--label-smoothing 0") == {"label_smoothing": 0.0}
 
 
@@ -324,9 +326,9 @@ def test_label_smoothing_is_the_same_number_in_the_pytorch_program() -> None:
 @pytest.mark.parametrize(
     ("line", "checkpoints"),
     [
-        ("--weight-avg-N 10", 11),  # of epochs e − 10, …, e
+        ("--weight-avg-N 10", 11),  # of the epochs e − 10, …, e
         ("--weight-avg-N 10 --ckpts-per-epoch 2", 21),  # 10 × 2 + 1
-        ("--weight-avg-N 10 --epochs-per-ckpt 4", 3),  # of epochs e − 8, e − 4, e
+        ("--weight-avg-N 10 --epochs-per-ckpt 4", 3),  # of the epochs e − 8, e − 4, e
         ("--weight-avg-N 8 --epochs-per-ckpt 4", 3),
         ("--weight-avg-N 0", 1),
     ],
@@ -338,22 +340,22 @@ def test_the_last_epochs_are_converted_to_checkpoints(line: str, checkpoints: in
     assert result["weight_avg_n"] == checkpoints
 
 
-def test_epochs_back_use_the_checkpoint_interval_of_the_configuration() -> None:
+def test_the_last_epochs_use_the_checkpoint_interval_of_the_configuration() -> None:
     base = {"epochs_per_ckpt": 5, "ckpts_per_epoch": 1}
 
     assert option_values("tensorflow", "--weight-avg-N 10", base)["weight_avg_n"] == 3  # 10 ÷ 5 + 1
 
 
 @pytest.mark.parametrize(
-    ("line", "left_out"),
+    ("line", "dropped"),
     [
         ("--weight-avg-N 5 10", ["--weight-avg-N 10"]),
         ("--weight-avg-exp 0.97 0.99", ["--weight-avg-exp 0.99"]),
         ("--weight-avg-exp 0.97 --weight-avg-N 5", ["--weight-avg-N 5"]),
     ],
 )
-def test_a_run_computes_one_average_and_reports_the_others(line: str, left_out: list[str]) -> None:
-    assert [word.word for word in read("tensorflow", line).dropped] == left_out
+def test_a_run_computes_one_average_and_reports_the_others(line: str, dropped: list[str]) -> None:
+    assert [word.word for word in read("tensorflow", line).dropped] == dropped
 
 
 def test_weight_avg_py_counts_checkpoints() -> None:
@@ -369,7 +371,8 @@ def test_weight_avg_py_counts_checkpoints() -> None:
     [
         ("0.4", 1, (0.4,)),
         ("0.4", 4, (0.4,)),
-        ("0.6 0.5 0.4 0.3", 2, (0.6, 0.4)),  # of convolutions, of products, twice
+        # For each stage: the proportion for convolutions and that for matrix products.
+        ("0.6 0.5 0.4 0.3", 2, (0.6, 0.4)),
         ("0.6 0.6 0.6 0.6 0.6 0.6 0.16 0.2", 4, (0.6, 0.6, 0.6, 0.16)),
     ],
 )
@@ -394,12 +397,12 @@ def test_proportions_that_do_not_match_the_stages_are_refused() -> None:
     [
         ("--cutmix-lambda 0.85", (0.85, 0.85, 1)),
         ("--cutmix-lambda 0.85 --cutmix-version 2", (0.85, 0.85, 2)),
-        ("--cutmix-lambda 1", (0.0, 0.0, None)),  # the whole image is kept: off
+        ("--cutmix-lambda 1", (0.0, 0.0, None)),  # the complete image is kept, so CutMix is off
         ("--cutmix-lambda 1.0 --cutmix-version 2", (0.0, 0.0, 2)),
         ("--mixup-alpha 0.2", (None, None, None)),
     ],
 )
-def test_the_share_of_cutmix_sets_both_bounds(line: str, mixing: tuple[Any, ...]) -> None:
+def test_the_lambda_of_cutmix_sets_both_bounds(line: str, mixing: tuple[Any, ...]) -> None:
     result = option_values("tensorflow", line)
     names = ("cutmix_lambda_low", "cutmix_lambda_high", "cutmix_version")
 
@@ -412,7 +415,7 @@ def test_the_version_of_cutmix_is_that_of_the_configuration() -> None:
     assert "cutmix_version" not in result
 
 
-def test_a_percentage_that_leaves_nothing_is_refused() -> None:
+def test_a_cutmix_lambda_of_zero_is_refused() -> None:
     assert problems("tensorflow", "--cutmix-lambda 0") == [
         "--cutmix-lambda 0 must be above 0: it is the share of the image that is kept"
     ]
@@ -440,7 +443,7 @@ def test_generated_data_disables_the_mixing_of_a_configuration() -> None:
 @pytest.mark.parametrize(
     ("line", "samples"),
     [
-        # iterations × micro-batch × accumulated × replicas × device iterations
+        # iterations × micro-batch size × accumulation × replicas × device iterations
         ("--data generated", 100),  # 100 × 1 × 1 × 1 × 1
         ("--data synthetic --iterations 7", 7),
         ("--data generated --iterations 7 --micro-batch-size 4", 28),

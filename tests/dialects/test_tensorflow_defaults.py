@@ -1,6 +1,6 @@
 """Defaults of the TensorFlow program for each family, dataset and optimizer.
 
-The expected values are those of its option list.
+The expected values are those of its documentation.
 """
 
 from typing import Any, NamedTuple
@@ -11,12 +11,12 @@ from support.dialect_words import config
 from convoy.config.schema import flatten_config
 from convoy.models.network import plan_network
 
-PHOTOS, CIFAR = (0.3, 0.6, 0.8, 0.9), (0.5, 0.75)
+IMAGENET_DROPS, CIFAR_DROPS = (0.3, 0.6, 0.8, 0.9), (0.5, 0.75)
 GROUP_EPS = 1.53e-5
 
 
-class Network(NamedTuple):
-    """Defaults that depend on family and data only."""
+class NetworkDefaults(NamedTuple):
+    """Defaults that depend on family and data."""
 
     line: str
     model: str
@@ -31,59 +31,64 @@ class Network(NamedTuple):
 
 
 NETWORKS = [
-    Network(
+    NetworkDefaults(
         "--model resnet --dataset imagenet",
-        *("resnet18", 4, 100.0, "group", 32, GROUP_EPS, False, PHOTOS, 0.0),
+        *("resnet18", 4, 100.0, "group", 32, GROUP_EPS, False, IMAGENET_DROPS, 0.0),
     ),
-    Network(
+    NetworkDefaults(
         "--model resnet --dataset cifar-10",
-        *("resnet20", 32, 160.0, "batch", 16, 1e-5, False, CIFAR, 0.0),
+        *("resnet20", 32, 160.0, "batch", 16, 1e-5, False, CIFAR_DROPS, 0.0),
     ),
-    Network(
+    NetworkDefaults(
         "--model resnext --dataset imagenet",
-        *("resnext14", 1, 100.0, "group", 32, GROUP_EPS, True, PHOTOS, 0.0),
+        *("resnext14", 1, 100.0, "group", 32, GROUP_EPS, True, IMAGENET_DROPS, 0.0),
     ),
-    Network(
+    NetworkDefaults(
         "--model resnext --dataset cifar-100",
-        *("resnext11", 8, 160.0, "batch", 16, 1e-5, False, CIFAR, 0.0),
+        *("resnext11", 8, 160.0, "batch", 16, 1e-5, False, CIFAR_DROPS, 0.0),
     ),
-    Network(
+    NetworkDefaults(
         "--model efficientnet --dataset imagenet",
-        *("efficientnet-b0", 4, 350.0, "group", 4, 1e-3, True, PHOTOS, 0.1),
+        *("efficientnet-b0", 4, 350.0, "group", 4, 1e-3, True, IMAGENET_DROPS, 0.1),
     ),
-    Network(
+    NetworkDefaults(
         "--model efficientnet --dataset cifar-10",
-        *("efficientnet-cifar", 8, 300.0, "group", 4, 1e-3, False, CIFAR, 0.0),
+        *("efficientnet-cifar", 8, 300.0, "group", 4, 1e-3, False, CIFAR_DROPS, 0.0),
     ),
-    Network(
+    NetworkDefaults(
         "--model squeezenet --dataset imagenet",
-        *("squeezenet", 2, 100.0, "group", 32, GROUP_EPS, False, PHOTOS, 0.0),
+        *("squeezenet", 2, 100.0, "group", 32, GROUP_EPS, False, IMAGENET_DROPS, 0.0),
     ),
-    Network(
+    NetworkDefaults(
         "--model squeezenet --dataset cifar-10",
-        *("squeezenet", 128, 160.0, "batch", 16, 1e-5, False, CIFAR, 0.0),
+        *("squeezenet", 128, 160.0, "batch", 16, 1e-5, False, CIFAR_DROPS, 0.0),
     ),
 ]
 
 
-@pytest.mark.parametrize("usual", NETWORKS, ids=lambda usual: usual.line)
-def test_family_and_data_select_many_defaults(usual: Network) -> None:
-    result = config("tensorflow", usual.line)
+@pytest.mark.parametrize("expected", NETWORKS, ids=lambda expected: expected.line)
+def test_some_defaults_depend_on_family_and_data(expected: NetworkDefaults) -> None:
+    result = config("tensorflow", expected.line)
 
-    assert result.network.model == usual.model
-    assert result.batch.micro_batch_size == usual.micro
-    assert result.length.epoch == usual.epochs
-    assert (result.network.norm_type, result.network.norm_num_groups) == (usual.norm, usual.groups)
-    assert result.network.norm_eps == usual.eps
-    assert result.network.enable_fast_groupnorm == (usual.norm == "group")
-    assert result.network.stable_norm == usual.stable
-    assert result.learning_rate.lr_share_decay == usual.drops
-    assert result.loss.label_smoothing == usual.smoothing
-    assert result.loss.label_smoothing_over == ("others" if usual.smoothing else "all")
-    assert result.optimizer.weight_decay_spares == ("nothing" if usual.drops == CIFAR else "norms")
+    assert result.network.model == expected.model
+    assert result.batch.micro_batch_size == expected.micro
+    assert result.length.epoch == expected.epochs
+    assert (result.network.norm_type, result.network.norm_num_groups) == (
+        expected.norm,
+        expected.groups,
+    )
+    assert result.network.norm_eps == expected.eps
+    assert result.network.enable_fast_groupnorm == (expected.norm == "group")
+    assert result.network.stable_norm == expected.stable
+    assert result.learning_rate.lr_share_decay == expected.drops
+    assert result.loss.label_smoothing == expected.smoothing
+    assert result.loss.label_smoothing_over == ("others" if expected.smoothing else "all")
+    assert result.optimizer.weight_decay_spares == (
+        "nothing" if expected.drops == CIFAR_DROPS else "norms"
+    )
 
 
-class Rule(NamedTuple):
+class OptimizerDefaults(NamedTuple):
     """Defaults that depend on family, data and optimizer."""
 
     line: str
@@ -94,52 +99,62 @@ class Rule(NamedTuple):
     lars_decay: float | None = None
 
 
-# SGD has no momentum; LARS decays by itself; all optimizers have the same exponent on CIFAR.
-RULES = [
-    Rule("--dataset imagenet --optimiser SGD", "sgd", -8, 0.0, 1e-4),
-    Rule("--dataset imagenet --optimiser momentum", "sgd_combined", -11, 0.9, 1e-4),
-    Rule("--dataset imagenet --optimiser LARS", "lars", -11, 0.9, 0.0, 1e-4),
-    Rule("--dataset cifar-10 --optimiser SGD", "sgd", -6, 0.0, 1e-6),
-    Rule("--dataset cifar-10 --optimiser momentum", "sgd_combined", -6, 0.9, 1e-6),
-    Rule("--dataset cifar-10 --optimiser LARS", "lars", -6, 0.9, 0.0, 1e-6),
-    Rule("--dataset imagenet --model resnext --optimiser SGD", "sgd", -8, 0.0, 1e-4),
-    Rule("--dataset imagenet --model resnext --optimiser momentum", "sgd_combined", -11, 0.9, 1e-4),
-    Rule("--dataset cifar-10 --model resnext --optimiser momentum", "sgd_combined", -6, 0.9, 1e-6),
-    Rule("--dataset imagenet --model efficientnet --optimiser SGD", "sgd", -7, 0.0, 1e-5),
-    Rule(
+# SGD has no momentum, and LARS has its own weight decay.
+OPTIMIZERS = [
+    OptimizerDefaults("--dataset imagenet --optimiser SGD", "sgd", -8, 0.0, 1e-4),
+    OptimizerDefaults("--dataset imagenet --optimiser momentum", "sgd_combined", -11, 0.9, 1e-4),
+    OptimizerDefaults("--dataset imagenet --optimiser LARS", "lars", -11, 0.9, 0.0, 1e-4),
+    OptimizerDefaults("--dataset cifar-10 --optimiser SGD", "sgd", -6, 0.0, 1e-6),
+    OptimizerDefaults("--dataset cifar-10 --optimiser momentum", "sgd_combined", -6, 0.9, 1e-6),
+    OptimizerDefaults("--dataset cifar-10 --optimiser LARS", "lars", -6, 0.9, 0.0, 1e-6),
+    OptimizerDefaults("--dataset imagenet --model resnext --optimiser SGD", "sgd", -8, 0.0, 1e-4),
+    OptimizerDefaults(
+        "--dataset imagenet --model resnext --optimiser momentum", "sgd_combined", -11, 0.9, 1e-4
+    ),
+    OptimizerDefaults(
+        "--dataset cifar-10 --model resnext --optimiser momentum", "sgd_combined", -6, 0.9, 1e-6
+    ),
+    OptimizerDefaults(
+        "--dataset imagenet --model efficientnet --optimiser SGD", "sgd", -7, 0.0, 1e-5
+    ),
+    OptimizerDefaults(
         "--dataset imagenet --model efficientnet --optimiser momentum",
         "sgd_combined",
         -10,
         0.9,
         1e-5,
     ),
-    Rule(
+    OptimizerDefaults(
         "--dataset imagenet --model efficientnet --optimiser RMSprop", "rmsprop_tf", -14, 0.9, 1e-5
     ),
-    Rule("--dataset imagenet --model efficientnet --optimiser LARS", "lars", -10, 0.9, 0.0, 1e-5),
-    Rule("--dataset cifar-10 --model efficientnet --optimiser SGD", "sgd", -6, 0.0, 1e-6),
-    Rule(
+    OptimizerDefaults(
+        "--dataset imagenet --model efficientnet --optimiser LARS", "lars", -10, 0.9, 0.0, 1e-5
+    ),
+    OptimizerDefaults(
+        "--dataset cifar-10 --model efficientnet --optimiser SGD", "sgd", -6, 0.0, 1e-6
+    ),
+    OptimizerDefaults(
         "--dataset cifar-10 --model efficientnet --optimiser RMSprop", "rmsprop_tf", -6, 0.9, 1e-6
     ),
-    Rule(
+    OptimizerDefaults(
         "--dataset cifar-10 --model squeezenet --optimiser momentum", "sgd_combined", -10, 0.9, 1e-6
     ),
 ]
 
 
-@pytest.mark.parametrize("usual", RULES, ids=lambda usual: usual.line)
-def test_the_optimizer_selects_the_other_defaults(usual: Rule) -> None:
-    result = config("tensorflow", usual.line)
+@pytest.mark.parametrize("expected", OPTIMIZERS, ids=lambda expected: expected.line)
+def test_some_defaults_depend_on_the_optimizer(expected: OptimizerDefaults) -> None:
+    result = config("tensorflow", expected.line)
 
-    assert result.optimizer.optimizer == usual.optimizer
-    assert result.learning_rate.base_learning_rate_exponent == usual.exponent
+    assert result.optimizer.optimizer == expected.optimizer
+    assert result.learning_rate.base_learning_rate_exponent == expected.exponent
     assert result.learning_rate.lr is None
-    assert result.optimizer.momentum == usual.momentum
-    assert result.optimizer.weight_decay == usual.decay
-    assert result.optimizer.lars_weight_decay == usual.lars_decay
+    assert result.optimizer.momentum == expected.momentum
+    assert result.optimizer.weight_decay == expected.decay
+    assert result.optimizer.lars_weight_decay == expected.lars_decay
 
 
-def test_rmsprop_has_its_own_defaults() -> None:
+def test_rmsprop_has_other_defaults() -> None:
     result = config("tensorflow", "--model efficientnet --optimiser RMSprop").optimizer
 
     assert (result.optimizer_eps, result.rmsprop_base_decay_exp) == (1e-3, -14.0)
@@ -171,7 +186,7 @@ FIXED_DEFAULTS: dict[str, Any] = {
     "mixup_alpha": 0.0,
     "cutmix_lambda_low": 0.0,
     "cutmix_lambda_high": 0.0,
-    "batchnorm_momentum": 0.03,  # keeps 0.97
+    "batchnorm_momentum": 0.03,  # 1 − 0.97
     "bn_span": 1,
     "proxy_epsilon": 0.03,
     "block_survival_prob": 0.8,
@@ -187,7 +202,7 @@ FIXED_DEFAULTS: dict[str, Any] = {
     "shards": 1,
     "pipeline_schedule": "interleaved",
     "enable_recompute": False,
-    "offload_optimizer": False,  # only in a pipeline
+    "offload_optimizer": False,  # true in a pipeline
     "min_remote_tensor_size": 128,
     "max_cross_replica_buffer_size": 10485760,  # 10 × 1024 × 1024
     "max_reduce_many_buffer_size": 0,

@@ -1,4 +1,4 @@
-"""All workers end: after exit codes, failures, kills, signals and a lost supervisor."""
+"""All workers end after an exit, a failure, a signal, or the loss of the supervisor."""
 
 import json
 import os
@@ -31,13 +31,13 @@ def run(
     return run_workers(topology, f"support.launch_targets:{target}", payload, 1, limits)
 
 
-def fail(way: str, rank: int = 2) -> LaunchResult:
-    """Run workers of which one fails; its failure counts as the cause whenever it is noticed."""
-    return run(2, 2, "fail", LaunchOptions(settle_seconds=PATIENCE), way=way, rank=rank)
+def run_with_failure(failure: str, rank: int = 2) -> LaunchResult:
+    """Run workers of which one fails, and wait long enough to find the cause."""
+    return run(2, 2, "fail", LaunchOptions(settle_seconds=PATIENCE), way=failure, rank=rank)
 
 
 def wait_for(folder: Path, name: str) -> list[str]:
-    """Wait until both workers have written their files of this name, and return the texts."""
+    """Wait until both workers have written a file of this name, and return the contents."""
     files = [folder / f"{name}-{rank}" for rank in range(2)]
     wait_until(lambda: all(file.exists() and file.read_text() for file in files))
     return [file.read_text() for file in files]
@@ -62,18 +62,18 @@ def run_with_signals(
             os.kill(os.getpid(), number)
             if signals == "obey":
                 wait_for(folder, "received")
-            time.sleep(0.25)  # more than the polling interval of the supervisor
+            time.sleep(0.25)  # longer than the polling interval of the supervisor
         (folder / "update-is-done").touch()
 
     sender = threading.Thread(target=send)
     sender.start()
-    outcome = run(2, 1, "sleep", limits, folder=str(folder), signals=signals)
+    result = run(2, 1, "sleep", limits, folder=str(folder), signals=signals)
     sender.join()
-    return outcome
+    return result
 
 
-class Command:
-    """A supervisor that can be killed, and the processes it has started."""
+class SupervisorProcess:
+    """A supervisor in its own process, which tests can kill, and the processes it started."""
 
     def __init__(self, folder: Path, signals: str) -> None:
         request = {
@@ -90,20 +90,20 @@ class Command:
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(sys.path),
-                "TMPDIR": str(folder),  # a killed process cannot remove its files
+                "TMPDIR": str(folder),  # a killed process does not remove its files
             },
         )
         self.workers = wait_for_workers(folder)
-        self.family = psutil.Process(self.process.pid).children(recursive=True)
+        self.descendants = psutil.Process(self.process.pid).children(recursive=True)
 
-    def end(self) -> dict[str, Any]:
+    def wait(self) -> dict[str, Any]:
         out, _ = self.process.communicate(timeout=PATIENCE)
         result: dict[str, Any] = json.loads(out.splitlines()[-1])
         return result
 
 
 def wait_for_exit(processes: list[psutil.Process]) -> None:
-    """Wait for less time than they would sleep; a zombie counts as ended."""
+    """Wait for less time than the workers sleep; a zombie has exited."""
     wait_until(lambda: not any(map(is_alive, processes)), seconds=PATIENCE / 4)
 
 
@@ -120,27 +120,27 @@ def test_the_exit_code_of_all_workers_is_returned(code: int) -> None:
 
 
 def test_different_exit_codes_are_an_error() -> None:
-    outcome = run(2, 1, "end", codes=[0, 75])
+    result = run(2, 1, "end", codes=[0, 75])
 
-    assert outcome.code == 1
+    assert result.code == 1
     assert "(rank 0) ended with code 0, but replica 1, stage 0 (rank 1) with 75" in str(
-        outcome.error()
+        result.error()
     )
 
 
 def test_a_convoy_error_keeps_its_type_code_and_text() -> None:
-    outcome = fail("data error")
+    result = run_with_failure("data error")
 
-    assert outcome.code == 3
-    assert type(outcome.error()) is DataError
-    assert str(outcome.error()) == "17 of 20 records are damaged"
-    assert outcome.cause is not None
-    assert (outcome.cause.rank.replica, outcome.cause.rank.stage) == (1, 0)
-    assert all(failure.is_consequence for failure in outcome.failures[1:])
+    assert result.code == 3
+    assert type(result.error()) is DataError
+    assert str(result.error()) == "17 of 20 records are damaged"
+    assert result.cause is not None
+    assert (result.cause.rank.replica, result.cause.rank.stage) == (1, 0)
+    assert all(failure.is_consequence for failure in result.failures[1:])
 
 
-def test_a_bug_is_reported_with_its_traceback_before_its_consequences() -> None:
-    error = fail("bug").error()
+def test_an_unexpected_error_is_reported_with_its_traceback() -> None:
+    error = run_with_failure("bug").error()
     lines = str(error).splitlines()
 
     assert type(error) is ConvoyError
@@ -152,33 +152,35 @@ def test_a_bug_is_reported_with_its_traceback_before_its_consequences() -> None:
 
 @pytest.mark.parametrize("rank", range(4))
 def test_a_killed_worker_is_named_while_the_others_wait_for_it(rank: int) -> None:
-    outcome = fail("kill", rank)
-    error = outcome.error()
+    result = run_with_failure("kill", rank)
+    error = result.error()
 
     assert isinstance(error, WorkerLostError)
     worker = f"replica {rank // 2}, stage {rank % 2} (rank {rank})"
     assert str(error).startswith(f"{worker} was killed by SIGKILL; the other workers were stopped")
-    assert outcome.code == 7
-    assert all(failure.is_consequence for failure in outcome.failures[1:])
+    assert result.code == 7
+    assert all(failure.is_consequence for failure in result.failures[1:])
 
 
-def test_a_worker_that_exits_without_a_message_is_lost() -> None:
-    assert "(rank 2) exited with code 3 and printed no error; " in str(fail("os exit").error())
+def test_a_worker_that_exits_without_an_error_message_is_reported() -> None:
+    assert "(rank 2) exited with code 3 and printed no error; " in str(
+        run_with_failure("os exit").error()
+    )
 
 
-def test_a_worker_that_exits_with_an_error_code_ends_the_run_with_it() -> None:
-    assert fail("exit").code == 4
+def test_the_exit_code_of_a_failed_worker_is_returned() -> None:
+    assert run_with_failure("exit").code == 4
 
 
-def test_the_cause_is_found_even_if_the_others_fail_before_it_is_reported() -> None:
-    assert str(fail("close first").error()) == "reported after the others failed"
+def test_the_cause_is_found_even_if_it_is_reported_last() -> None:
+    assert str(run_with_failure("close first").error()) == "reported after the others failed"
 
 
 def test_a_target_that_does_not_exist_is_reported() -> None:
-    error = run(1, 2, "nothing_of_this_name").error()
+    error = run(1, 2, "missing_target").error()
 
     assert (
-        "AttributeError: module 'support.launch_targets' has no attribute 'nothing_of_this_name'"
+        "AttributeError: module 'support.launch_targets' has no attribute 'missing_target'"
         in str(error)
     )
 
@@ -192,9 +194,9 @@ def test_too_many_workers_are_refused_before_anything_starts(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_is_forwarded_once_and_the_workers_finish(tmp_path: Path, number: int) -> None:
-    outcome = run_with_signals(tmp_path, "obey", LaunchOptions(), number)
+    result = run_with_signals(tmp_path, "obey", LaunchOptions(), number)
 
-    assert outcome == LaunchResult(75)  # the code that both workers return
+    assert result == LaunchResult(75)  # the exit code of both workers
     assert received_signals(tmp_path) == [[signal.Signals(number).name]] * 2
 
 
@@ -205,17 +207,17 @@ def test_a_repeated_signal_is_not_forwarded_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 75), (signal.SIGINT, 130)])
-def test_a_signal_before_workers_handle_it_ends_the_run_with_its_code(
+def test_a_signal_that_workers_do_not_handle_ends_the_run(
     tmp_path: Path, number: int, code: int
 ) -> None:
     assert run_with_signals(tmp_path, "default", LaunchOptions(), number) == LaunchResult(code)
 
 
 def test_a_worker_that_ignores_signals_is_killed_after_the_timeout(tmp_path: Path) -> None:
-    outcome = run_with_signals(tmp_path, "ignore", LaunchOptions(save_seconds=0.5), signal.SIGTERM)
+    result = run_with_signals(tmp_path, "ignore", LaunchOptions(save_seconds=0.5), signal.SIGTERM)
 
-    assert outcome.code == 8
-    assert outcome.describe()[0] == (
+    assert result.code == 8
+    assert result.describe()[0] == (
         "replica 0, stage 0 (rank 0) did not end within 0.5 s of SIGTERM and was killed"
     )
 
@@ -237,37 +239,37 @@ def test_workers_that_ignore_signals_are_killed_after_a_failure(tmp_path: Path) 
     killer = threading.Thread(target=lambda: wait_for_workers(tmp_path)[1].kill())
     killer.start()
     limits = LaunchOptions(grace_seconds=0.3)
-    outcome = run(2, 1, "sleep", limits, folder=str(tmp_path), signals="ignore")
+    result = run(2, 1, "sleep", limits, folder=str(tmp_path), signals="ignore")
     killer.join()
 
-    assert outcome.describe() == ["replica 1, stage 0 (rank 1) was killed by SIGKILL"]
+    assert result.describe() == ["replica 1, stage 0 (rank 1) was killed by SIGKILL"]
 
 
 def test_a_second_interrupt_kills_all_workers(tmp_path: Path) -> None:
-    command = Command(tmp_path, "child")
-    command.process.send_signal(signal.SIGINT)
+    supervisor = SupervisorProcess(tmp_path, "child")
+    supervisor.process.send_signal(signal.SIGINT)
     wait_for(tmp_path, "received")
-    command.process.send_signal(signal.SIGINT)
+    supervisor.process.send_signal(signal.SIGINT)
 
-    assert command.end() == {"code": 130, "lines": []}
+    assert supervisor.wait() == {"code": 130, "lines": []}
     assert received_signals(tmp_path) == [["SIGINT"]] * 2
-    wait_for_exit(command.family)
+    wait_for_exit(supervisor.descendants)
 
 
 def test_a_killed_supervisor_leaves_no_process_behind(tmp_path: Path) -> None:
-    command = Command(tmp_path, "ignore")
-    command.workers[1].suspend()
-    command.process.kill()
-    command.process.communicate(timeout=PATIENCE)
+    supervisor = SupervisorProcess(tmp_path, "ignore")
+    supervisor.workers[1].suspend()
+    supervisor.process.kill()
+    supervisor.process.communicate(timeout=PATIENCE)
 
-    assert len(command.family) >= 3
-    wait_for_exit(command.workers)
-    wait_for_exit(command.family)
+    assert len(supervisor.descendants) >= 3
+    wait_for_exit(supervisor.workers)
+    wait_for_exit(supervisor.descendants)
 
 
 def test_a_killed_forkserver_leaves_no_process_behind(tmp_path: Path) -> None:
-    command = Command(tmp_path, "ignore")
-    psutil.Process(command.workers[0].ppid()).kill()
+    supervisor = SupervisorProcess(tmp_path, "ignore")
+    psutil.Process(supervisor.workers[0].ppid()).kill()
 
-    assert command.end()["code"] == 7
-    wait_for_exit(command.workers)
+    assert supervisor.wait()["code"] == 7
+    wait_for_exit(supervisor.workers)

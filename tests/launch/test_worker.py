@@ -1,4 +1,4 @@
-"""A worker sends short lines of JSON, and ends when its lifeline is closed."""
+"""Messages of a worker, and its exit when the pipe from the supervisor is closed."""
 
 import json
 import os
@@ -20,12 +20,12 @@ from convoy.launch.worker import (
     encode_message,
 )
 
-FAILED = WorkerError(
+ERROR = WorkerError(
     kind="DataError", text="no\nrecords", traceback="Traceback …", code=3, time=12.5
 )
 
 
-@pytest.mark.parametrize("message", [WorkerEnded(75), FAILED], ids=type)
+@pytest.mark.parametrize("message", [WorkerEnded(75), ERROR], ids=type)
 def test_a_message_is_one_line_that_can_be_read_back(message: WorkerMessage) -> None:
     line = encode_message(message)
 
@@ -36,24 +36,24 @@ def test_a_message_is_one_line_that_can_be_read_back(message: WorkerMessage) -> 
 
 @pytest.mark.parametrize("character", ["\0", "a", "é", "🏖", "\ud800"])
 def test_long_texts_are_truncated_to_fit_the_message(character: str) -> None:
-    huge = WorkerError(
+    long_error = WorkerError(
         kind=character * 10**5, text=character * 10**6, traceback="x", code=1, time=0.5
     )
-    line = encode_message(huge)
-    read = decode_message(line)
+    line = encode_message(long_error)
+    decoded = decode_message(line)
 
     assert len(line) <= MAX_MESSAGE_BYTES
-    assert isinstance(read, WorkerError)
-    assert read.code == 1
+    assert isinstance(decoded, WorkerError)
+    assert decoded.code == 1
 
 
-def test_the_end_of_a_long_traceback_is_kept() -> None:
-    read = decode_message(
+def test_a_long_traceback_is_truncated_at_the_start() -> None:
+    decoded = decode_message(
         encode_message(WorkerError("E", "t", "begin" + "." * 10**6 + "end", 1, 0.0))
     )
 
-    assert isinstance(read, WorkerError)
-    assert read.traceback.endswith(".end")
+    assert isinstance(decoded, WorkerError)
+    assert decoded.traceback.endswith(".end")
 
 
 @pytest.mark.parametrize(
@@ -94,23 +94,22 @@ print("ready", flush=True)
 print("waiting", flush=True)
 time.sleep(600)
 """
-HOLD_SCRIPT = "worker.exit_with_pipe(int(sys.argv[1]))"
-WATCH_SCRIPT = "worker._exit_when_closed(int(sys.argv[1]), None)"
+EXIT_WITH_PIPE = "worker.exit_with_pipe(int(sys.argv[1]))"
+PORTABLE_WATCHER = "worker._exit_when_closed(int(sys.argv[1]), None)"
 
 
-def start_process(statement: str, reading: int) -> subprocess.Popen[str]:
-    """Start a process that runs this statement."""
+def start_process(statement: str, read_end: int) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(statement=statement), str(reading)],
-        pass_fds=[reading],
+        [sys.executable, "-c", SCRIPT.format(statement=statement), str(read_end)],
+        pass_fds=[read_end],
         stdout=subprocess.PIPE,
         text=True,
     )
-    os.close(reading)
+    os.close(read_end)
     return process
 
 
-def read_output(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -125,43 +124,45 @@ def exit_status(process: subprocess.Popen[str]) -> int:
 
 @pytest.mark.processes
 def test_a_process_ends_as_soon_as_the_pipe_is_closed() -> None:
-    reading, writing = os.pipe()
-    process = start_process(HOLD_SCRIPT, reading)
-    before = [read_output(process), read_output(process)]
+    read_end, write_end = os.pipe()
+    process = start_process(EXIT_WITH_PIPE, read_end)
+    lines = [read_line(process), read_line(process)]
     alive = process.poll() is None
-    os.close(writing)
+    os.close(write_end)
 
-    assert exit_status(process) == -signal.SIGKILL  # first: a failure leaves no process behind
-    assert (before, alive) == (["ready", "waiting"], True)
+    # The exit status is checked first, because it ends the process in any case.
+    assert exit_status(process) == -signal.SIGKILL
+    assert (lines, alive) == (["ready", "waiting"], True)
 
 
 @pytest.mark.processes
-def test_a_stopped_process_ends_too() -> None:
-    reading, writing = os.pipe()
-    process = start_process(HOLD_SCRIPT, reading)
-    read_output(process), read_output(process)
+def test_a_stopped_process_ends_when_the_pipe_is_closed() -> None:
+    read_end, write_end = os.pipe()
+    process = start_process(EXIT_WITH_PIPE, read_end)
+    read_line(process), read_line(process)
     process.send_signal(signal.SIGSTOP)
-    os.close(writing)
+    os.close(write_end)
 
     assert exit_status(process) == -signal.SIGKILL
 
 
 @pytest.mark.processes
-def test_a_process_ends_at_once_if_the_pipe_is_already_closed() -> None:
-    reading, writing = os.pipe()
-    os.close(writing)
-    process = start_process(HOLD_SCRIPT, reading)
+def test_a_process_ends_if_the_pipe_is_already_closed() -> None:
+    read_end, write_end = os.pipe()
+    os.close(write_end)
+    process = start_process(EXIT_WITH_PIPE, read_end)
 
-    assert read_output(process) == "ready"
+    assert read_line(process) == "ready"
     assert exit_status(process) == -signal.SIGKILL
 
 
 @pytest.mark.processes
 def test_the_portable_watcher_ends_the_process() -> None:
-    reading, writing = os.pipe()
-    process = start_process(WATCH_SCRIPT, reading)
-    before, alive = read_output(process), process.poll() is None
-    os.close(writing)
+    read_end, write_end = os.pipe()
+    process = start_process(PORTABLE_WATCHER, read_end)
+    line, alive = read_line(process), process.poll() is None
+    os.close(write_end)
 
-    assert exit_status(process) == -signal.SIGKILL  # first: a failure leaves no process behind
-    assert (before, alive) == ("ready", True)
+    # The exit status is checked first, because it ends the process in any case.
+    assert exit_status(process) == -signal.SIGKILL
+    assert (line, alive) == ("ready", True)

@@ -1,4 +1,4 @@
-"""The rank of a process from the environment: each variable is required and validated."""
+"""The rank of a process is read from environment variables, which are validated."""
 
 import pytest
 
@@ -43,10 +43,10 @@ def test_a_missing_variable_is_reported_by_name(name: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "two", "-1", "1.0", " 1", "1_0", "٣", "9" * 1000, "4"])
 def test_an_invalid_rank_is_reported(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^RANK is .*") as refused:
+    with pytest.raises(ConfigError, match=r"^RANK is .*") as error:
         World.from_environment(TORCHRUN | {"RANK": text})
 
-    assert len(str(refused.value)) < 120
+    assert len(str(error.value)) < 120
 
 
 @pytest.mark.parametrize(

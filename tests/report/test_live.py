@@ -1,4 +1,4 @@
-"""The live display on a pseudo-terminal: values, width, cursor and end."""
+"""The live display on a pseudo-terminal: values, width, cursor, and a closed terminal."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-RUN = """
+RUN_SCRIPT = """
 import sys
 from convoy.events import Averaged, Began, Ended, Noticed, Reported, Saved, Updated, Validated
 from convoy.report.live import LiveProgress
@@ -32,43 +32,43 @@ for update in range(1, 321):
         {extra}
 {end}
 """
-END = """
+END_SCRIPT = """
 progress.write(Ended(320, "preempted"))
 progress.close()
 """
-PIECE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
+SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
 
 
 @dataclass(frozen=True)
 class Screen:
-    """What a process sent to its terminal, and how that looks."""
+    """The output of a process on its terminal, and its exit code."""
 
-    sent: str
+    output: str
     code: int
 
     @property
     def texts(self) -> list[str]:
-        """Everything drawn so far, row by row of every frame."""
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", self.sent)
-        return [text.rstrip() for text in re.split(r"\x1b\[[0-9;?]*[A-Z]|\r|\n", plain)]
+        """All rows that were drawn, of every frame."""
+        uncolored = re.sub(r"\x1b\[[0-9;]*m", "", self.output)
+        return [text.rstrip() for text in re.split(r"\x1b\[[0-9;?]*[A-Z]|\r|\n", uncolored)]
 
     @property
     def rows(self) -> list[str]:
-        """A terminal as small as this display needs: line breaks, cursor up, erase line."""
+        """The final rows of a terminal that supports line breaks, cursor up and erase line."""
         rows, row, column = [""], 0, 0
-        for piece in PIECE.finditer(self.sent):
-            if piece[0] == "\r":
+        for sequence in SEQUENCE.finditer(self.output):
+            if sequence[0] == "\r":
                 column = 0
-            elif piece[0] == "\n":
+            elif sequence[0] == "\n":
                 row += 1
                 rows += [""] * (row == len(rows))
-            elif piece[2] == "A":
-                row -= int(piece[1])
-            elif piece[2] == "K":
+            elif sequence[2] == "A":
+                row -= int(sequence[1])
+            elif sequence[2] == "K":
                 rows[row] = ""
-            elif piece[2] is None:
-                rows[row] = rows[row][:column].ljust(column) + piece[0]
-                column += len(piece[0])
+            elif sequence[2] is None:
+                rows[row] = rows[row][:column].ljust(column) + sequence[0]
+                column += len(sequence[0])
         return [text.rstrip() for text in rows]
 
 
@@ -77,32 +77,34 @@ def resize(terminal: int, columns: int) -> None:
 
 
 def run_in_terminal(
-    extra: str = "pass", end: str = END, columns: int = 100, **environment: str
+    extra: str = "pass", end: str = END_SCRIPT, columns: int = 100, **environment: str
 ) -> Screen:
     """Run the script with all three streams on a new terminal."""
-    ours, theirs = pty.openpty()
-    resize(ours, columns)
-    script = RUN.replace("{extra}", extra).replace("{end}", end)
-    plain = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    controller, terminal = pty.openpty()
+    resize(controller, columns)
+    script = RUN_SCRIPT.replace("{extra}", extra).replace("{end}", end)
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+    }
     process = subprocess.Popen(
         [sys.executable, "-c", script],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={**plain, "TERM": "xterm-256color", **environment},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env={**inherited, "TERM": "xterm-256color", **environment},
     )
-    os.close(theirs)
-    sent = b""
-    while chunk := read_or_end(ours):
-        sent += chunk
-    os.close(ours)
-    return Screen(sent.decode(), process.wait())
+    os.close(terminal)
+    output = b""
+    while chunk := read_chunk(controller):
+        output += chunk
+    os.close(controller)
+    return Screen(output.decode(), process.wait())
 
 
-def read_or_end(terminal: int) -> bytes:
+def read_chunk(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # Linux says EIO when the last writer is gone
+    except OSError:  # Linux raises EIO when the last writer has closed
         return b""
 
 
@@ -128,27 +130,27 @@ def test_the_final_screen_is_one_frame_with_every_value():
 
 
 def test_the_cursor_is_hidden_once_and_restored():
-    sent = run_in_terminal().sent
+    output = run_in_terminal().output
 
-    assert sent.count("\x1b[?25l") == 1
-    assert sent.rindex("\x1b[?25h") > sent.rindex("\x1b[?25l")
+    assert output.count("\x1b[?25l") == 1
+    assert output.rindex("\x1b[?25h") > output.rindex("\x1b[?25l")
 
 
 def test_the_cursor_is_restored_after_a_crash():
     screen = run_in_terminal(end="raise SystemExit(3)")
 
     assert screen.code == 3
-    assert screen.sent.rindex("\x1b[?25h") > screen.sent.rindex("\x1b[?25l")
+    assert screen.output.rindex("\x1b[?25h") > screen.output.rindex("\x1b[?25l")
 
 
 def test_the_frame_rate_is_limited():
-    frames = run_in_terminal().sent.count("epoch ")
+    frames = run_in_terminal().output.count("epoch ")
 
-    assert 40 < frames < 72  # 6.4 s on the clock of the run, ten a second, and the events
+    assert 40 < frames < 72  # ten per second for 6.4 s, and one for each event
 
 
 def test_control_characters_in_events_do_not_reach_the_terminal():
-    assert "\x1b[31m" not in run_in_terminal().sent
+    assert "\x1b[31m" not in run_in_terminal().output
 
 
 @pytest.mark.parametrize("columns", [20, 40, 78, 300])
@@ -173,26 +175,26 @@ def test_a_smaller_window_gets_a_smaller_frame():
     assert len(frames[-1]) <= 50
 
 
-def test_no_color_is_honored():
-    colored, plain = run_in_terminal().sent, run_in_terminal(NO_COLOR="1").sent
+def test_no_color_disables_colors():
+    colored, plain = run_in_terminal().output, run_in_terminal(NO_COLOR="1").output
 
     assert "\x1b[38;5;" in colored
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]", plain)
 
 
 def test_a_closed_terminal_does_not_end_the_run(tmp_path: Path):
-    ours, theirs = pty.openpty()
-    script = RUN.replace("{extra}", "input()").replace("{end}", END)
+    controller, terminal = pty.openpty()
+    script = RUN_SCRIPT.replace("{extra}", "input()").replace("{end}", END_SCRIPT)
     script += f"\nopen({str(tmp_path / 'end')!r}, 'w').write('reached')"
     process = subprocess.Popen(
         [sys.executable, "-c", script],
         stdin=subprocess.PIPE,
-        stdout=theirs,
+        stdout=terminal,
         env={**os.environ, "TERM": "xterm"},
     )
-    os.close(theirs)
-    os.read(ours, 1)
-    os.close(ours)
+    os.close(terminal)
+    os.read(controller, 1)
+    os.close(controller)
     process.communicate(b"\n")
 
     assert process.returncode == 0

@@ -1,4 +1,4 @@
-"""Every event is written to its file; a resumed run has each update once."""
+"""Events are written to the files of a run; a resumed run has each update once."""
 
 import re
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from convoy.events import (
 from convoy.report.log import Log, read_jsonl
 from convoy.run.folder import RunFolder
 
-NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, UTC)
+TIME = datetime(2026, 1, 2, 12, 0, 0, 5000, UTC)
 
 
 def reported(update: int) -> Reported:
@@ -32,7 +32,7 @@ def validated(update: int) -> Validated:
 
 
 def write_events(folder: RunFolder, *events: Event) -> None:
-    log = Log(folder, lambda: NOON, lambda _: None)
+    log = Log(folder, lambda: TIME, lambda _: None)
     for event in events:
         log.write(event)
     log.close()
@@ -102,18 +102,24 @@ def test_the_text_log_has_a_timestamped_line_for_every_event_but_updates(folder:
     assert lines[2].endswith("notice  a\\nb (k, update 1)")
 
 
-@pytest.mark.parametrize("stop", range(1, 13))
-@pytest.mark.parametrize("every", [1, 5])
-def test_a_run_stopped_anywhere_and_resumed_has_each_update_once(
-    folder: RunFolder, stop: int, every: int
-):
-    checkpoint = stop // every * every
-    first = [event for n in range(1, stop + 1) for event in (reported(n), validated(n))]
-    second = [event for n in range(checkpoint + 1, 13) for event in (reported(n), validated(n))]
-    write_events(folder, Began(0, 12, 6, 64), *first)
+@pytest.mark.parametrize("last_update", range(1, 13))
+@pytest.mark.parametrize("interval", [1, 5])
+def test_a_resumed_run_has_each_update_once(folder: RunFolder, last_update: int, interval: int):
+    checkpoint = last_update // interval * interval
+    before = [
+        event
+        for update in range(1, last_update + 1)
+        for event in (reported(update), validated(update))
+    ]
+    after = [
+        event
+        for update in range(checkpoint + 1, 13)
+        for event in (reported(update), validated(update))
+    ]
+    write_events(folder, Began(0, 12, 6, 64), *before)
     with folder.metrics.open("a") as file:
-        file.write('{"update": 9')  # the crash cut a line short
-    write_events(folder, Began(checkpoint, 12, 6, 64), *second)
+        file.write('{"update": 9')  # a line that a crash truncated
+    write_events(folder, Began(checkpoint, 12, 6, 64), *after)
 
     assert [record["update"] for record in read_jsonl(folder.metrics)] == list(range(1, 13))
     assert [record["update"] for record in read_jsonl(folder.validation)] == list(range(1, 13))
@@ -140,18 +146,18 @@ def test_a_full_disk_does_not_stop_the_run(folder: RunFolder):
     for path in (folder.log, folder.metrics, folder.validation, folder.events):
         path.symlink_to("/dev/full")
     warnings: list[str] = []
-    log = Log(folder, lambda: NOON, warnings.append)
+    log = Log(folder, lambda: TIME, warnings.append)
     for event in (reported(1), validated(1), Saved(1, "c", 0.1), reported(2), Ended(2, "done")):
         log.write(event)
     log.close()
 
-    assert len(warnings) == 4  # each file once
+    assert len(warnings) == 4  # one for each file
 
 
 def test_a_metrics_file_that_cannot_be_read_does_not_affect_other_files(folder: RunFolder):
     folder.metrics.mkdir()
     warnings: list[str] = []
-    log = Log(folder, lambda: NOON, warnings.append)
+    log = Log(folder, lambda: TIME, warnings.append)
     for event in (Began(2, 9, 3, 32), reported(4), Ended(9, "done")):
         log.write(event)
     log.close()

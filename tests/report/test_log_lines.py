@@ -18,8 +18,8 @@ from convoy.report.log import JsonLog, TextLog, read_jsonl
 
 
 @contextmanager
-def files_at_most(size: int) -> Iterator[None]:
-    """The kernel takes a part of the write that crosses the limit, as a disk that fills up does."""
+def file_size_limit(size: int) -> Iterator[None]:
+    """Limit the size of files; the write that exceeds it is truncated, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -30,15 +30,15 @@ def files_at_most(size: int) -> Iterator[None]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("only root may mount; another test uses a file size limit instead")
     try:
-        yield place
+        yield folder
     finally:
-        subprocess.run(["umount", str(place)], check=True)
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 def updates(path: Path) -> list[object]:
@@ -62,13 +62,13 @@ def test_appended_records_are_read_back(tmp_path: Path):
     ]
 
 
-def test_a_line_is_in_the_file_before_the_file_is_closed(tmp_path: Path):
+def test_a_line_is_written_before_the_file_is_closed(tmp_path: Path):
     lines = JsonLog(tmp_path / "m.jsonl")
     lines.append_record({"update": 1})
-    seen = (tmp_path / "m.jsonl").read_text()
+    content = (tmp_path / "m.jsonl").read_text()
     lines.close()
 
-    assert seen == '{"update": 1}\n'
+    assert content == '{"update": 1}\n'
 
 
 def test_non_finite_numbers_become_strings(tmp_path: Path):
@@ -103,13 +103,12 @@ def test_a_file_that_is_missing_or_empty_has_no_lines(tmp_path: Path):
 def test_a_truncated_last_line_is_ignored(tmp_path: Path, cut: int):
     path = tmp_path / "m.jsonl"
     write(path, 3)
-    full = path.read_bytes()
-    path.write_bytes(full[:-cut])
-    reading = list(read_jsonl(path))
-    found = [record["update"] for record in reading]
+    content = path.read_bytes()
+    path.write_bytes(content[:-cut])
+    records = list(read_jsonl(path))
 
-    # Without its line break alone, the object is still whole.
-    assert found == ([1, 2, 3] if cut == 1 else [1, 2])
+    # Without its line break the record is still complete.
+    assert [record["update"] for record in records] == ([1, 2, 3] if cut == 1 else [1, 2])
 
 
 def test_a_line_after_a_truncated_line_is_not_damaged(tmp_path: Path):
@@ -118,19 +117,19 @@ def test_a_line_after_a_truncated_line_is_not_damaged(tmp_path: Path):
     lines = JsonLog(path)
     lines.append_record({"update": 2})
     lines.close()
-    reading = list(read_jsonl(path))
+    records = list(read_jsonl(path))
 
-    assert reading == [{"update": 1}, {"update": 2}]
+    assert records == [{"update": 1}, {"update": 2}]
 
 
 def test_damaged_lines_are_skipped(tmp_path: Path):
-    damage = [b"{", b"\xff\xfe", b"[1]", b"7", b"[" * 100_000, b'"' + b"x" * 3_000_000, b"\0"]
-    good = [b'{"update": %d}' % update for update in range(len(damage))]
-    pairs = [part for pair in zip(damage, good, strict=True) for part in pair]
-    (tmp_path / "m.jsonl").write_bytes(b"\n\n".join(pairs) + b"\n")
-    reading = list(read_jsonl(tmp_path / "m.jsonl"))
+    damaged = [b"{", b"\xff\xfe", b"[1]", b"7", b"[" * 100_000, b'"' + b"x" * 3_000_000, b"\0"]
+    valid = [b'{"update": %d}' % update for update in range(len(damaged))]
+    lines = [line for pair in zip(damaged, valid, strict=True) for line in pair]
+    (tmp_path / "m.jsonl").write_bytes(b"\n\n".join(lines) + b"\n")
+    records = list(read_jsonl(tmp_path / "m.jsonl"))
 
-    assert [record["update"] for record in reading] == list(range(len(damage)))
+    assert [record["update"] for record in records] == list(range(len(damaged)))
 
 
 @settings(deadline=None)
@@ -147,7 +146,7 @@ def test_arbitrary_bytes_do_not_break_the_reader(
 def test_a_long_log_is_read_completely(tmp_path: Path):
     path = tmp_path / "m.jsonl"
     with path.open("w") as file:
-        file.writelines(f'{{"update": {n}, "loss": 0.5}}\n' for n in range(200_000))
+        file.writelines(f'{{"update": {update}, "loss": 0.5}}\n' for update in range(200_000))
         file.write('{"update": 2000')
 
     assert sum(1 for _ in read_jsonl(path)) == 200_000
@@ -157,7 +156,7 @@ def test_resuming_keeps_each_update_once(tmp_path: Path):
     path = tmp_path / "m.jsonl"
     write(path, 13)
     lines = JsonLog(path)
-    lines.append_record({"note": "of no update"})
+    lines.append_record({"note": "without an update"})
     dropped = lines.drop_after(10)
     for update in range(11, 15):
         lines.append_record({"update": update})
@@ -193,7 +192,7 @@ def test_a_rewrite_that_fails_leaves_the_old_file(tmp_path: Path):
     path = tmp_path / "m.jsonl"
     write(path, 9)
 
-    with files_at_most(60), pytest.raises(StorageError, match="EFBIG"):
+    with file_size_limit(60), pytest.raises(StorageError, match="EFBIG"):
         JsonLog(path).drop_after(8)
     assert updates(path) == list(range(1, 10))
     assert [file.name for file in tmp_path.iterdir()] == ["m.jsonl"]
@@ -229,25 +228,25 @@ def test_a_file_that_cannot_be_opened_counts_as_a_failure(tmp_path: Path):
 def test_a_line_truncated_by_a_full_disk_damages_no_other_line(tmp_path: Path):
     lines = JsonLog(tmp_path / "m.jsonl", lambda _: None)
     lines.append_record({"update": 1})
-    with files_at_most(20):
+    with file_size_limit(20):
         lines.append_record({"update": 2})
         lines.append_record({"update": 3})
     lines.append_record({"update": 4})
     lines.append_record({"update": 5})
     lines.close()
-    reading = list(read_jsonl(tmp_path / "m.jsonl"))
+    records = list(read_jsonl(tmp_path / "m.jsonl"))
 
-    assert reading == [{"update": 1}, {"update": 4}, {"update": 5}]
+    assert records == [{"update": 1}, {"update": 4}, {"update": 5}]
     assert lines.missing_lines == "m.jsonl is missing 2 lines (updates 2 to 3)"
 
 
-def test_writing_continues_when_a_real_disk_has_space_again(small_disk: Path):
+def test_writing_continues_when_the_disk_has_space_again(small_disk: Path):
     lines = JsonLog(small_disk / "m.jsonl", lambda _: None)
-    with pytest.raises(OSError, match="No space left"), (small_disk / "ballast").open("wb") as file:
+    with pytest.raises(OSError, match="No space left"), (small_disk / "filler").open("wb") as file:
         file.write(bytes(1 << 17))
     while not lines.failures:
         lines.append_record({"update": 1, "text": "x" * 100})
-    (small_disk / "ballast").unlink()
+    (small_disk / "filler").unlink()
     lines.append_record({"update": 2})
     lines.close()
 
@@ -255,7 +254,7 @@ def test_writing_continues_when_a_real_disk_has_space_again(small_disk: Path):
     assert lines.failures == 1
 
 
-def test_every_line_is_plain_json_for_other_programs(tmp_path: Path):
+def test_every_line_is_valid_json(tmp_path: Path):
     write(tmp_path / "m.jsonl", 5)
     parsed = [json.loads(line) for line in (tmp_path / "m.jsonl").read_text().splitlines()]
 

@@ -1,4 +1,4 @@
-"""Plain lines for logs, the live display on a terminal, nothing without a stream."""
+"""Progress as plain lines or as a live display, and progress bars."""
 
 import io
 import subprocess
@@ -26,7 +26,7 @@ from convoy.report.progress import (
     make_progress,
 )
 
-RUN = """
+RUN_SCRIPT = """
 import sys
 from convoy.events import Began, Ended, Reported, Updated
 from convoy.report.progress import make_progress
@@ -42,7 +42,7 @@ sys.stderr.write("rich" if "rich" in sys.modules else "no rich")
 
 
 class FakeClock:
-    """A clock that a test turns by hand."""
+    """A clock that a test advances manually."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -55,11 +55,11 @@ def reported(update: int) -> Reported:
     return Reported(update, update / 250, 0.412, 0.861, 0.0905, 412.0, 1.0)
 
 
-def lines_of(timed: Iterable[tuple[float, Event]], interval: float = 5.0) -> list[str]:
-    stream, watch = io.StringIO(), FakeClock()
-    progress = PlainProgress(stream, interval, watch)
-    for now, event in timed:
-        watch.now = 100 + now
+def printed_lines(timed_events: Iterable[tuple[float, Event]], interval: float = 5.0) -> list[str]:
+    stream, clock = io.StringIO(), FakeClock()
+    progress = PlainProgress(stream, interval, clock)
+    for now, event in timed_events:
+        clock.now = 100 + now
         progress.write(event)
     progress.close()
     return stream.getvalue().splitlines()
@@ -68,12 +68,15 @@ def lines_of(timed: Iterable[tuple[float, Event]], interval: float = 5.0) -> lis
 def run(kind: str, out: str = "") -> subprocess.CompletedProcess[str]:
     command = f'set -o pipefail; "$0" -c "$1" {kind} {out}'
     return subprocess.run(
-        ["bash", "-c", command, sys.executable, RUN], capture_output=True, text=True, check=False
+        ["bash", "-c", command, sys.executable, RUN_SCRIPT],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
 def test_a_run_prints_a_short_log():
-    assert lines_of(
+    assert printed_lines(
         [
             (0, Began(0, 1250, 250, 64)),
             (1, reported(10)),
@@ -95,23 +98,23 @@ def test_a_run_prints_a_short_log():
 
 
 def test_reports_are_printed_at_most_once_per_interval():
-    timed = [(n / 10, reported(n)) for n in range(201)]
-    printed = [line.split("update ")[1].split("/")[0] for line in lines_of(timed)]
+    timed_events = [(update / 10, reported(update)) for update in range(201)]
+    updates = [line.split("update ")[1].split("/")[0] for line in printed_lines(timed_events)]
 
-    assert printed == ["0", "50", "100", "150", "200"]
+    assert updates == ["0", "50", "100", "150", "200"]
 
 
 def test_the_final_progress_is_printed_even_within_the_interval():
-    lines = lines_of([(0, reported(1)), (1, reported(2)), (1, Ended(2, "done"))])
+    lines = printed_lines([(0, reported(1)), (1, reported(2)), (1, Ended(2, "done"))])
 
     assert [line.split("  ")[1] for line in lines[:2]] == ["update 1/0", "update 2/0"]
     assert lines[2:] == ["ended after update 2: done"]
 
 
 def test_a_run_with_rare_reports_still_prints_its_progress():
-    timed: list[tuple[float, Event]] = [(0, Began(0, 100, 50, 64))]
-    timed += [(n * 8.0, Updated(n, 8.0)) for n in range(1, 7)]
-    lines = lines_of(timed)
+    timed_events: list[tuple[float, Event]] = [(0, Began(0, 100, 50, 64))]
+    timed_events += [(update * 8.0, Updated(update, 8.0)) for update in range(1, 7)]
+    lines = printed_lines(timed_events)
 
     assert lines[1:] == [
         "epoch 1/2  update 2/100  8.00 images/s  left 13:04",
@@ -119,12 +122,12 @@ def test_a_run_with_rare_reports_still_prints_its_progress():
     ]
 
 
-def test_a_single_update_prints_no_line():
-    assert lines_of([(n / 1000, Updated(n, 0.001)) for n in range(1000)]) == []
+def test_updates_within_the_interval_print_no_line():
+    assert printed_lines([(update / 1000, Updated(update, 0.001)) for update in range(1000)]) == []
 
 
 @pytest.mark.parametrize("kind", ["auto", "rich", "plain", "none"])
-def test_without_a_stream_every_kind_is_silent(kind: str, capfd: pytest.CaptureFixture[str]):
+def test_without_a_stream_nothing_is_printed(kind: str, capfd: pytest.CaptureFixture[str]):
     progress = make_progress(kind, None)
     progress.write(Ended(1, "done"))
     progress.close()
@@ -132,7 +135,7 @@ def test_without_a_stream_every_kind_is_silent(kind: str, capfd: pytest.CaptureF
     assert capfd.readouterr() == ("", "")
 
 
-def test_none_is_silent():
+def test_progress_none_writes_nothing():
     stream = io.StringIO()
     make_progress("none", stream).write(Ended(1, "done"))
 
@@ -145,11 +148,11 @@ def test_a_stream_that_is_not_a_terminal_gets_plain_lines():
 
 @pytest.mark.processes
 def test_a_pipe_gets_plain_lines_and_rich_is_not_loaded():
-    done = run("auto", "| cat")
-    lines = done.stdout.splitlines()
+    process = run("auto", "| cat")
+    lines = process.stdout.splitlines()
 
-    assert done.stderr == "no rich"
-    assert "\x1b" not in done.stdout
+    assert process.stderr == "no rich"
+    assert "\x1b" not in process.stdout
     assert lines[0] == "starting 500 updates of 64 images, 100 updates per epoch"
     assert lines[-2] == (
         "epoch 5/5  update 500/500  loss 0.412  accuracy 86.1 %  rate 0.0905  "
@@ -158,28 +161,28 @@ def test_a_pipe_gets_plain_lines_and_rich_is_not_loaded():
 
 
 @pytest.mark.processes
-def test_none_prints_nothing():
+def test_a_process_with_progress_none_prints_nothing():
     assert run("none").stdout == ""
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", ["plain", "rich"])
 @pytest.mark.parametrize("out", ["| head -n 1", "| true", ">&-", ">/dev/full"])
-def test_a_closed_pipe_does_not_end_the_run(kind: str, out: str):
-    done = run(kind, out)
+def test_a_broken_output_does_not_end_the_run(kind: str, out: str):
+    process = run(kind, out)
 
-    assert done.returncode == 0
-    assert done.stderr in ("rich", "no rich")
+    assert process.returncode == 0
+    assert process.stderr in ("rich", "no rich")
 
 
 class Terminal(io.StringIO):
-    """A stream that moves its cursor."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_a_bar_prints_a_line_for_every_tenth() -> None:
+def test_a_bar_prints_a_line_every_ten_percent() -> None:
     stream = io.StringIO()
     bar = PlainBar(stream, "reading", "records")
     for done in range(1001):
@@ -198,7 +201,7 @@ def test_bytes_are_reported_as_megabytes() -> None:
     assert stream.getvalue() == "reading: 25 of 50 MB\n"
 
 
-def test_the_next_task_starts_again_at_zero() -> None:
+def test_a_bar_can_be_used_for_another_task() -> None:
     stream = io.StringIO()
     bar = PlainBar(stream, "reading", "records")
     for total in (10, 4):

@@ -17,18 +17,18 @@ SUMMARY = Summary(
     peak_bytes=[290_400_000, 295_000_000],
     peak_stash=[2, 1],
 )
-EVEN = Proof(Layout(stages=2, recompute=True), SUMMARY, equal=True, difference=0.0)
-ODD = Proof(Layout(stages=2), SUMMARY, equal=False, difference=3e-7)
-FAST = Proof(Layout(replicas=2, reduction="fast"), SUMMARY, equal=False, difference=3e-7)
+EQUAL = Proof(Layout(stages=2, recompute=True), SUMMARY, equal=True, difference=0.0)
+DIFFERENT = Proof(Layout(stages=2), SUMMARY, equal=False, difference=3e-7)
+FAST_REDUCTION = Proof(Layout(replicas=2, reduction="fast"), SUMMARY, equal=False, difference=3e-7)
 
 
 def test_a_row_is_aligned_with_the_table_header() -> None:
-    words = format_row(EVEN)
+    row = format_row(EQUAL)
 
-    assert words.startswith("1 × 2 ")
+    assert row.startswith("1 × 2 ")
     for column, value in [("schedule", "interleaved"), ("recompute", "yes"), ("peak", "290 295")]:
-        assert words.index(value) == TABLE_HEADER.index(column)
-    assert words.endswith("yes")
+        assert row.index(value) == TABLE_HEADER.index(column)
+    assert row.endswith("yes")
 
 
 def test_a_resumed_layout_is_shown_with_its_origin() -> None:
@@ -38,22 +38,22 @@ def test_a_resumed_layout_is_shown_with_its_origin() -> None:
 
 
 def test_different_weights_are_shown_with_their_difference() -> None:
-    assert format_row(ODD).endswith("no: differs by 3.0e-07")
-    assert format_row(FAST).endswith("no, as documented: differs by 3.0e-07")
-    assert not ODD.is_as_expected and FAST.is_as_expected and EVEN.is_as_expected
+    assert format_row(DIFFERENT).endswith("no: differs by 3.0e-07")
+    assert format_row(FAST_REDUCTION).endswith("no, as documented: differs by 3.0e-07")
+    assert not DIFFERENT.is_as_expected and FAST_REDUCTION.is_as_expected and EQUAL.is_as_expected
 
 
 def test_the_summary_line_counts_the_exact_layouts() -> None:
-    assert summary_line([EVEN, FAST]) == (
+    assert summary_line([EQUAL, FAST_REDUCTION]) == (
         f"1 of 1 exact layouts have the same weights: sha256 {'ab' * 32}"
     )
-    assert summary_line([EVEN, ODD]) == "1 of 2 exact layouts differ from the first"
+    assert summary_line([EQUAL, DIFFERENT]) == "1 of 2 exact layouts differ from the first"
 
 
 def test_the_result_is_available_as_json() -> None:
-    read = json.loads(json.dumps(as_json([EVEN, FAST])))
+    proof = json.loads(json.dumps(as_json([EQUAL, FAST_REDUCTION])))
 
-    assert read["equal"] is True
-    assert json.loads(json.dumps(as_json([EVEN, ODD])))["equal"] is False
-    assert {"layout", "weights_sha256", "exact", "equal", "difference"} <= set(read["layouts"][0])
-    assert [item["exact"] for item in read["layouts"]] == [True, False]
+    assert proof["equal"] is True
+    assert json.loads(json.dumps(as_json([EQUAL, DIFFERENT])))["equal"] is False
+    assert {"layout", "weights_sha256", "exact", "equal", "difference"} <= set(proof["layouts"][0])
+    assert [item["exact"] for item in proof["layouts"]] == [True, False]

@@ -1,4 +1,4 @@
-"""A safe stream never fails: without a stream, with a broken one, with any text."""
+"""Writing to a safe stream raises no error, whatever the stream and the text."""
 
 import io
 import os
@@ -10,23 +10,23 @@ import pytest
 
 from convoy.report.stream import SafeStream
 
-WRITER = """
+WRITER_SCRIPT = """
 import sys
 from convoy.report.stream import SafeStream
 safe = SafeStream(sys.stdout)
 for n in range(2000):
     safe.print(f"line {n} " + "x" * 100)
 safe.close()
-sys.stderr.write("survived")
+sys.stderr.write("finished")
 """
 
 
 def test_printed_text_is_flushed_at_once(tmp_path: Path):
     with (tmp_path / "out").open("w") as stream:
         SafeStream(stream).print("hello")
-        seen = (tmp_path / "out").read_text()
+        content = (tmp_path / "out").read_text()
 
-    assert seen == "hello\n"
+    assert content == "hello\n"
 
 
 def is_open(safe: SafeStream) -> bool:
@@ -76,7 +76,7 @@ def test_writing_continues_after_a_full_disk():
         safe = SafeStream(stream)
         safe.print("hello")
         was_open = is_open(safe)
-        safe.close()  # from here on nothing may fail when the stream is closed
+        safe.close()  # otherwise closing the stream would raise
 
     assert was_open
 
@@ -85,8 +85,11 @@ def test_writing_continues_after_a_full_disk():
 @pytest.mark.parametrize("out", ["| head -c 10 >/dev/null", ">&-", ">/dev/full"])
 def test_a_broken_stdout_does_not_change_the_exit_code(out: str):
     command = f'set -o pipefail; "$0" -c "$1" {out}'
-    done = subprocess.run(
-        ["bash", "-c", command, sys.executable, WRITER], capture_output=True, text=True, check=False
+    process = subprocess.run(
+        ["bash", "-c", command, sys.executable, WRITER_SCRIPT],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
-    assert (done.returncode, done.stderr) == (0, "survived")
+    assert (process.returncode, process.stderr) == (0, "finished")

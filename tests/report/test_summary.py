@@ -1,4 +1,4 @@
-"""A summary is read back equal, and the closing lines suggest the next command."""
+"""Run summaries: written, read back, and printed with the next command."""
 
 import json
 import math
@@ -33,8 +33,8 @@ AVERAGE = AverageSummary(
     top5=0.992,
 )
 AVERAGED = replace(DONE, averaged=AVERAGE, init_path="runs/before")
-LIVE = replace(AVERAGE, path="checkpoints/averaged/ema-0.9/update-9", strategy="ema", checkpoints=0)
-TUNED = FineTuneSummary(
+EMA = replace(AVERAGE, path="checkpoints/averaged/ema-0.9/update-9", strategy="ema", checkpoints=0)
+FINE_TUNED = FineTuneSummary(
     path="fine-tune",
     exit_reason="done",
     weights_sha256="89abcdef01234567" * 4,
@@ -43,19 +43,21 @@ TUNED = FineTuneSummary(
     updates=80,
     epochs=2.0,
 )
-WITH_TUNED = replace(AVERAGED, fine_tune=TUNED)
-BARE = Summary(updates=0, epochs=0.0, images=0, seconds=0.1, layout="1", exit_reason="preempted")
+WITH_FINE_TUNING = replace(AVERAGED, fine_tune=FINE_TUNED)
+PREEMPTED = Summary(
+    updates=0, epochs=0.0, images=0, seconds=0.1, layout="1", exit_reason="preempted"
+)
 
 
 @pytest.mark.parametrize(
     "summary",
     [
-        replace(DONE, live_average=LIVE),
+        replace(DONE, live_average=EMA),
         replace(DONE, skipped_updates=3),
         DONE,
         AVERAGED,
-        WITH_TUNED,
-        BARE,
+        WITH_FINE_TUNING,
+        PREEMPTED,
     ],
 )
 def test_a_written_summary_is_read_back_equal(tmp_path: Path, summary: Summary):
@@ -66,7 +68,7 @@ def test_a_written_summary_is_read_back_equal(tmp_path: Path, summary: Summary):
 
 
 def test_the_file_contains_every_documented_key(tmp_path: Path):
-    BARE.write(tmp_path / "summary.json")
+    PREEMPTED.write(tmp_path / "summary.json")
     keys = json.loads((tmp_path / "summary.json").read_text()).keys()
 
     assert keys >= {
@@ -93,7 +95,7 @@ def test_non_finite_numbers_are_read_back(tmp_path: Path):
 
 
 def test_unknown_keys_are_ignored(tmp_path: Path):
-    (tmp_path / "s.json").write_text(json.dumps({**asdict(DONE), "energy": 3}))
+    (tmp_path / "s.json").write_text(json.dumps({**asdict(DONE), "unknown": 3}))
 
     assert Summary.read(tmp_path / "s.json") == DONE
 
@@ -145,7 +147,7 @@ def test_a_complete_run_prints_its_result_and_suggests_validate():
 
 def test_an_average_and_initial_weights_are_printed():
     lines = closing_lines(AVERAGED, Path("runs/a"))
-    unmeasured = replace(AVERAGE, top1=None, top5=None, checkpoints=1)
+    without_scores = replace(AVERAGE, top1=None, top5=None, checkpoints=1)
 
     assert lines[2:5] == [
         "initial weights: runs/before",
@@ -155,12 +157,12 @@ def test_an_average_and_initial_weights_are_printed():
     ]
     assert (
         "average: mean of 1 checkpoint, checkpoints/averaged/mean-5-keep/update-1250"
-        in closing_lines(replace(DONE, averaged=unmeasured), Path("runs/a"))
+        in closing_lines(replace(DONE, averaged=without_scores), Path("runs/a"))
     )
 
 
 def test_an_ema_is_printed_before_the_average_of_checkpoints():
-    lines = closing_lines(replace(AVERAGED, live_average=LIVE), Path("runs/a"))
+    lines = closing_lines(replace(AVERAGED, live_average=EMA), Path("runs/a"))
 
     assert lines[4] == (
         "average: ema of every update, top-1 85.1 %, top-5 99.2 %, "
@@ -170,7 +172,7 @@ def test_an_ema_is_printed_before_the_average_of_checkpoints():
 
 
 def test_a_fine_tuned_run_prints_the_result_of_fine_tuning():
-    lines = closing_lines(WITH_TUNED, Path("runs/a"))
+    lines = closing_lines(WITH_FINE_TUNING, Path("runs/a"))
 
     assert lines[-4:] == [
         "fine-tuned: 80 updates, 2 epochs, top-1 86.1 %, top-5 99.3 %, fine-tune",
@@ -181,7 +183,7 @@ def test_a_fine_tuned_run_prints_the_result_of_fine_tuning():
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "line"),
+    ("exit_reason", "fine_tune_exit_reason", "line"),
     [
         (
             "done",
@@ -191,12 +193,18 @@ def test_a_fine_tuned_run_prints_the_result_of_fine_tuning():
         ("limit", "pending", "fine-tuning: pending"),
     ],
 )
-def test_a_run_with_incomplete_fine_tuning_suggests_resume(first: str, second: str, line: str):
-    tuned = replace(TUNED, exit_reason=second, top1=None, weights_sha256=None)
-    summary = replace(DONE, exit_reason=first, fine_tune=tuned)
+def test_a_run_with_incomplete_fine_tuning_suggests_resume(
+    exit_reason: str, fine_tune_exit_reason: str, line: str
+):
+    fine_tuned = replace(
+        FINE_TUNED, exit_reason=fine_tune_exit_reason, top1=None, weights_sha256=None
+    )
+    summary = replace(DONE, exit_reason=exit_reason, fine_tune=fine_tuned)
     lines = closing_lines(summary, Path("runs/a"))
 
-    assert summary.final_exit_reason == (first if first != "done" else second)
+    assert summary.final_exit_reason == (
+        exit_reason if exit_reason != "done" else fine_tune_exit_reason
+    )
     assert lines[-4:] == [
         line,
         "weights: sha256 0123456789ab…",
@@ -206,7 +214,7 @@ def test_a_run_with_incomplete_fine_tuning_suggests_resume(first: str, second: s
 
 
 def test_a_preempted_run_suggests_resume():
-    assert closing_lines(BARE, Path("runs/net-3")) == [
+    assert closing_lines(PREEMPTED, Path("runs/net-3")) == [
         "trained a model, 1 (preempted, not complete)",
         "0 updates, 0 epochs, 0 images in 0:00",
         "run folder: runs/net-3",
@@ -229,9 +237,9 @@ def test_skipped_updates_are_printed_if_there_are_any():
         (2, 2, "2 updates, 2 ep"),
     ],
 )
-def test_one_update_and_one_epoch_are_singular(updates: int, epochs: float, text: str):
+def test_a_count_of_one_is_singular(updates: int, epochs: float, text: str):
     run = replace(DONE, updates=updates, epochs=epochs)
-    tuned = replace(DONE, fine_tune=replace(TUNED, updates=updates, epochs=epochs))
+    fine_tuned = replace(DONE, fine_tune=replace(FINE_TUNED, updates=updates, epochs=epochs))
 
     assert closing_lines(run, Path("runs"))[1].startswith(text)
-    assert f"fine-tuned: {text}" in "\n".join(closing_lines(tuned, Path("runs")))
+    assert f"fine-tuned: {text}" in "\n".join(closing_lines(fine_tuned, Path("runs")))
