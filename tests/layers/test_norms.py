@@ -172,7 +172,7 @@ def test_norms_with_different_numbers_of_micro_batches_are_an_error():
         PendingStatistics([first, second]).apply()
 
 
-def test_names_are_those_of_torch_without_num_batches_tracked():
+def test_names_match_torch_without_num_batches_tracked():
     actual, reference = pair()
 
     assert set(actual.state_dict()) == set(reference.state_dict()) - {"num_batches_tracked"}

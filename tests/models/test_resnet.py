@@ -163,7 +163,7 @@ def test_the_number_of_groups_only_affects_group_norm():
 
 
 @pytest.mark.parametrize("depth", [8, 110])
-def test_names_are_unique_and_those_of_torchvision(depth: int):
+def test_names_are_unique_and_match_torchvision(depth: int):
     names = [layer.name for layer in resnet_layers(NetworkConfig(model=f"resnet{depth}"), 3, 10)]
 
     assert len(set(names)) == len(names)

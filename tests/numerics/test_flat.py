@@ -54,7 +54,7 @@ def test_weights_of_several_dimensions_come_first() -> None:
     assert decaying == [weight.dim() > 1 for weight in flat.weights.values()]
 
 
-def test_names_and_order_are_those_of_the_weights() -> None:
+def test_names_and_order_match_the_weights() -> None:
     flat = FlatParameters(weights())
 
     assert list(flat.named_views(flat.values)) == list(weights())

@@ -47,7 +47,7 @@ def test_gradients_exist_when_after_backward_is_called():
     assert complete == [True, True]
 
 
-def test_the_gradients_are_those_of_the_mean_loss():
+def test_the_gradients_match_the_mean_loss():
     ours, plain = build_slice(small_layers()), build_slice(small_layers())
     ((images, labels),) = batch = micro_batches(1)
     single_stage(ours, F.cross_entropy, keep_gradients, 1).run(batch)

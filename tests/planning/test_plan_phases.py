@@ -42,7 +42,7 @@ def test_a_run_without_half_res_training_has_one_phase() -> None:
 @pytest.mark.parametrize(
     ("full_size", "reduced"), [(224, 160), (380, 252), (32, 22), (240, 170), (260, 184), (16, 10)]
 )
-def test_reduced_sizes_are_those_of_the_reference_or_five_sevenths(
+def test_reduced_sizes_match_the_reference_or_are_five_sevenths(
     full_size: int, reduced: int
 ) -> None:
     assert reduced_size(full_size) == reduced

@@ -41,7 +41,7 @@ def test_the_rate_exponent_is_scaled_by_the_samples_per_update(
     assert LearningRatePlan(config, 10, 100, samples).initial_lr == initial
 
 
-def test_the_samples_of_an_update_are_those_of_all_replicas() -> None:
+def test_an_update_counts_the_samples_of_all_replicas() -> None:
     batch = {"micro_batch_size": 16, "gradient_accumulation": 4, "replicas": 2}
     plan = planned(base_learning_rate_exponent=-8.0, warmup_epoch=0.0, **batch)
 

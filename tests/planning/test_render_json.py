@@ -107,7 +107,7 @@ def test_options_without_effect_are_named_with_the_reason(plan: RunPlan, documen
     ]
 
 
-def test_the_numbers_in_the_json_are_those_of_the_plan(document: dict[str, Any], plan: RunPlan):
+def test_the_numbers_in_the_json_match_the_plan(document: dict[str, Any], plan: RunPlan):
     assert (document["model"], document["data"]) == ("resnet8", "shapes")
     assert document["layout"] == "2 replicas × 2 stages"
     assert document["network"]["parameters"] == 75_290

@@ -94,7 +94,7 @@ def test_a_stage_reaches_its_peak_stash_and_never_exceeds_it(schedule: Schedule,
 
 
 @sweep("stages", range(2, 7))
-def test_stash_depths_are_those_of_the_reference(stages: int):
+def test_stash_depths_match_the_reference(stages: int):
     for stage in range(stages):
         later_stages = stages - 1 - stage
 
@@ -116,7 +116,7 @@ def test_only_grouped_has_a_peak_stash_of_one_more(stages: int):
 
 
 @sweep("stages", range(2, 7))
-def test_lengths_and_bubble_fractions_are_those_of_the_reference(stages: int):
+def test_lengths_and_bubble_fractions_match_the_reference(stages: int):
     for count in range(2 * stages, 25, 2 * stages):
         warmup = 2 * stages - 1
 
@@ -129,7 +129,7 @@ def test_lengths_and_bubble_fractions_are_those_of_the_reference(stages: int):
 
 
 @sweep("stages", range(2, 7))
-def test_micro_batches_in_flight_are_those_of_the_reference(stages: int):
+def test_micro_batches_in_flight_match_the_reference(stages: int):
     schedules = (GROUPED, INTERLEAVED, SEQUENTIAL)
 
     assert [schedule.in_flight(stages) for schedule in schedules] == [2 * stages, stages, 1]
