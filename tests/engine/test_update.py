@@ -1,4 +1,4 @@
-"""One update: all micro-batches, the mean gradient, one step, then the statistics."""
+"""An update: all micro-batches, the mean gradient, one step, then the statistics."""
 
 import pytest
 import torch
@@ -21,8 +21,8 @@ LAYERS = small_layers()
 CONFIG = OptimizerConfig(momentum=0.9, weight_decay=5e-4)
 
 
-class Live:
-    """The pieces of an update around one small network."""
+class UpdateScenario:
+    """A small network with everything that an update needs."""
 
     def __init__(self, network: Slice | None = None, replicas: Replicas | None = None) -> None:
         self.network = network or build_slice(LAYERS)
@@ -46,20 +46,22 @@ def micro_batches(count: int) -> list[tuple[Tensor, Tensor]]:
 
 
 def test_every_micro_batch_has_a_result_in_order():
-    live = Live()
-    passed, _ = live.update(micro_batches(3), StepContext(0.0))
-    alone = [Live().update([batch], StepContext(0.0))[0][0] for batch in micro_batches(3)]
+    scenario = UpdateScenario()
+    results, _ = scenario.update(micro_batches(3), StepContext(0.0))
+    expected = [
+        UpdateScenario().update([batch], StepContext(0.0))[0][0] for batch in micro_batches(3)
+    ]
 
-    assert [_numbers(item) for item in passed] == [_numbers(item) for item in alone]
+    assert [_values(item) for item in results] == [_values(item) for item in expected]
 
 
-def _numbers(passed: MicroBatchResult) -> tuple[float, int, int]:
-    return float(passed.loss), int(passed.correct), passed.samples
+def _values(result: MicroBatchResult) -> tuple[float, int, int]:
+    return float(result.loss), int(result.correct), result.samples
 
 
 def test_the_step_uses_the_mean_gradient_of_the_micro_batches():
-    live, plain = Live(), build_slice(LAYERS)
-    live.update(micro_batches(4), StepContext(0.1))
+    scenario, plain = UpdateScenario(), build_slice(LAYERS)
+    scenario.update(micro_batches(4), StepContext(0.1))
     weights = plain.named_weights()
     summed = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     for images, labels in micro_batches(4):
@@ -70,105 +72,105 @@ def test_the_step_uses_the_mean_gradient_of_the_micro_batches():
             summed[name] += weight.grad / 4
     for name, weight in weights.items():
         decay = CONFIG.weight_decay if weight.dim() > 1 else 0.0
-        moved = weight.detach() - 0.1 * (summed[name] + decay * weight.detach())
+        expected = weight.detach() - 0.1 * (summed[name] + decay * weight.detach())
 
-        torch.testing.assert_close(live.network.named_weights()[name].detach(), moved)
+        torch.testing.assert_close(scenario.network.named_weights()[name].detach(), expected)
 
 
 def test_a_rate_of_zero_changes_statistics_but_no_weight():
-    live = Live()
-    before = live.tensors()
-    live.update(micro_batches(1), StepContext(0.0))
-    after = live.tensors()
+    scenario = UpdateScenario()
+    before = scenario.tensors()
+    scenario.update(micro_batches(1), StepContext(0.0))
+    after = scenario.tensors()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
 
     assert changed == {name for name in before if "running" in name}
 
 
 def test_nothing_is_pending_after_an_update():
-    live = Live()
-    live.update(micro_batches(3), StepContext(0.1))
+    scenario = UpdateScenario()
+    scenario.update(micro_batches(3), StepContext(0.1))
 
-    assert all(norm.pending_statistics == [] for norm in live.norms)
-    assert all(weight.grad is None for weight in live.network.parameters())
+    assert all(norm.pending_statistics == [] for norm in scenario.norms)
+    assert all(weight.grad is None for weight in scenario.network.parameters())
 
 
 def test_running_statistics_are_updated_once_per_micro_batch():
-    live, plain = Live(), Live()
-    live.update(micro_batches(3), StepContext(0.0))
+    scenario, plain = UpdateScenario(), UpdateScenario()
+    scenario.update(micro_batches(3), StepContext(0.0))
     for batch in micro_batches(3):
         plain.update([batch], StepContext(0.0))
 
-    for ours, theirs in zip(live.norms, plain.norms, strict=True):
+    for ours, theirs in zip(scenario.norms, plain.norms, strict=True):
         assert torch.equal(ours.running_mean, theirs.running_mean)
         assert torch.equal(ours.running_var, theirs.running_var)
 
 
 def test_replicas_reduce_before_the_step():
-    class Halving(Replicas):
+    class TwoReplicas(Replicas):
         """A second replica whose gradients are all zero."""
 
         def reduce(self, tree: GradientTree) -> Tensor:
             return super().reduce(tree).div_(2)
 
-    alone, two = Live(), Live(replicas=Halving())
-    alone.update(micro_batches(1), StepContext(0.1))
+    single, two = UpdateScenario(), UpdateScenario(replicas=TwoReplicas())
+    single.update(micro_batches(1), StepContext(0.1))
     two.update(micro_batches(1), StepContext(0.2))
     bias = "fc.bias"  # no decay, so half the gradient at twice the rate is the same step
 
     torch.testing.assert_close(
-        alone.network.named_weights()[bias], two.network.named_weights()[bias]
+        single.network.named_weights()[bias], two.network.named_weights()[bias]
     )
 
 
 def test_the_same_updates_give_the_same_bits():
-    item, other = Live(), Live()
-    for live in (item, other):
+    first, second = UpdateScenario(), UpdateScenario()
+    for scenario in (first, second):
         for _ in range(3):
-            live.update(micro_batches(3), StepContext(0.1))
+            scenario.update(micro_batches(3), StepContext(0.1))
 
     assert all(
-        torch.equal(item.tensors()[name], tensor) for name, tensor in other.tensors().items()
+        torch.equal(first.tensors()[name], tensor) for name, tensor in second.tensors().items()
     )
 
 
 def test_replicas_overlap_with_the_backward_from_the_start():
-    class Following(Replicas):
-        """Remembers whom it follows."""
+    class RecordingReplicas(Replicas):
+        """Records the trees it overlaps with."""
 
         def __init__(self) -> None:
-            self.followed: list[GradientTree] = []
+            self.overlapped: list[GradientTree] = []
 
         def overlap_with_backward(self, tree: GradientTree) -> None:
-            self.followed.append(tree)
+            self.overlapped.append(tree)
 
-    replicas = Following()
-    live = Live(replicas=replicas)
+    replicas = RecordingReplicas()
+    scenario = UpdateScenario(replicas=replicas)
 
-    assert replicas.followed == [live.gradients]
+    assert replicas.overlapped == [scenario.gradients]
 
 
 def test_replicas_gather_the_weights_after_the_step():
-    class Zeroing(Replicas):
-        """Others whose share of the weights is all zeros."""
+    class ZeroReplicas(Replicas):
+        """Other replicas whose shards are all zeros."""
 
         def all_gather_shards(self, values: Tensor) -> None:
             values.zero_()
 
-    live = Live(replicas=Zeroing())
-    live.update(micro_batches(1), StepContext(0.1))
+    scenario = UpdateScenario(replicas=ZeroReplicas())
+    scenario.update(micro_batches(1), StepContext(0.1))
 
-    assert not any(weight.any() for weight in live.network.parameters())
+    assert not any(weight.any() for weight in scenario.network.parameters())
 
 
 def test_statistics_of_all_replicas_are_applied_in_order():
-    class Doubled(Replicas):
-        """A second replica that saw the same micro-batches again."""
+    class RepeatedReplicas(Replicas):
+        """A second replica with the same micro-batches."""
 
         def all_gather_statistics(self, statistics: Tensor) -> Tensor:
             return torch.cat([statistics, statistics])
 
-    two, plain = Live(replicas=Doubled()), Live()
+    two, plain = UpdateScenario(replicas=RepeatedReplicas()), UpdateScenario()
     two.update(micro_batches(2), StepContext(0.0))
     plain.update(micro_batches(2) * 2, StepContext(0.0))
 
@@ -179,44 +181,46 @@ def test_statistics_of_all_replicas_are_applied_in_order():
 
 @pytest.mark.parametrize("scale", [2.0**10, 2.0**-10])
 def test_a_loss_scale_changes_neither_the_reported_loss_nor_the_step(scale: float) -> None:
-    plain, scaled = Live(), Live()
+    plain, scaled = UpdateScenario(), UpdateScenario()
     ours, _ = plain.update(micro_batches(3), StepContext(0.1))
     theirs, _ = scaled.update(micro_batches(3), StepContext(0.1, loss_scale=scale))
 
-    assert [_numbers(our) for our in ours] == [_numbers(their) for their in theirs]
+    assert [_values(item) for item in ours] == [_values(item) for item in theirs]
     assert all(torch.equal(plain.tensors()[name], item) for name, item in scaled.tensors().items())
 
 
 def test_the_gradient_is_multiplied_by_the_loss_scale() -> None:
     seen: dict[float, Tensor] = {}
 
-    class Seeing(Replicas):
+    class RecordingReplicas(Replicas):
         def reduce(self, tree: GradientTree) -> Tensor:
-            found = super().reduce(tree)
-            seen[scale] = found.clone()
-            return found
+            gradient = super().reduce(tree)
+            seen[scale] = gradient.clone()
+            return gradient
 
     for scale in (1.0, 64.0):
-        Live(replicas=Seeing()).update(micro_batches(2), StepContext(0.1, loss_scale=scale))
+        UpdateScenario(replicas=RecordingReplicas()).update(
+            micro_batches(2), StepContext(0.1, loss_scale=scale)
+        )
 
     assert torch.equal(seen[64.0], 64 * seen[1.0])
 
 
 def test_an_update_that_is_not_applied_changes_nothing() -> None:
-    live = Live()
-    live.update(micro_batches(2), StepContext(0.1))
-    before, state = live.tensors(), _copied(live.optimizer.named_state())
+    scenario = UpdateScenario()
+    scenario.update(micro_batches(2), StepContext(0.1))
+    before, state = scenario.tensors(), _clone(scenario.optimizer.named_state())
     images, labels = micro_batches(1)[0]
     images[2] = torch.nan
-    _, decision = live.update([*micro_batches(1), (images, labels)], StepContext(0.1))
-    after = live.optimizer.named_state()
+    _, decision = scenario.update([*micro_batches(1), (images, labels)], StepContext(0.1))
+    after = scenario.optimizer.named_state()
 
     assert decision.stop
-    assert all(torch.equal(before[name], item) for name, item in live.tensors().items())
+    assert all(torch.equal(before[name], item) for name, item in scenario.tensors().items())
     assert all(torch.equal(state[name], item) for name, item in after.items())
-    assert (live.gradients.leaves, live.gradients.nodes()) == (0, [])
-    assert all(norm.pending_statistics == [] for norm in live.norms)
+    assert (scenario.gradients.leaves, scenario.gradients.nodes()) == (0, [])
+    assert all(norm.pending_statistics == [] for norm in scenario.norms)
 
 
-def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _clone(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: item.clone() for name, item in tensors.items()}

@@ -1,4 +1,4 @@
-"""Cross-entropy with smoothed labels against the formula in 64 bits."""
+"""Cross-entropy with smoothed labels against the formula in float64."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from convoy.engine.update import CrossEntropy
 
 
 def formula(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> float:
-    """Targets of 1 − e + e/K and e/K, the mean over the samples."""
+    """Mean cross-entropy with targets of 1 − e + e/K and e/K."""
     samples, classes = logits.shape
     shifted = logits - logits.max(1, keepdims=True)
     logs = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
@@ -23,20 +23,20 @@ def formula(logits: np.ndarray, labels: np.ndarray, smoothing: float) -> float:
 @pytest.mark.parametrize("smoothing", [0.0, 0.05, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("classes", [2, 10, 1000])
 def test_the_loss_follows_the_formula(classes: int, smoothing: float):
-    chance = np.random.default_rng(classes)
-    logits = chance.normal(scale=3, size=(8, classes))
-    labels = chance.integers(classes, size=8)
+    rng = np.random.default_rng(classes)
+    logits = rng.normal(scale=3, size=(8, classes))
+    labels = rng.integers(classes, size=8)
     loss = CrossEntropy(LossConfig(label_smoothing=smoothing))
-    found = loss(torch.tensor(logits, dtype=torch.float32), torch.tensor(labels))
+    loss_value = loss(torch.tensor(logits, dtype=torch.float32), torch.tensor(labels))
 
-    assert float(found) == pytest.approx(formula(logits, labels, smoothing), rel=1e-5)
+    assert float(loss_value) == pytest.approx(formula(logits, labels, smoothing), rel=1e-5)
 
 
 def test_without_smoothing_only_the_target_class_counts():
     logits = torch.tensor([[2.0, 1.0, 0.0]])
-    found = CrossEntropy(LossConfig())(logits, torch.tensor([1]))
+    loss_value = CrossEntropy(LossConfig())(logits, torch.tensor([1]))
 
-    assert float(found) == pytest.approx(np.log(np.exp([1.0, 0.0, -1.0]).sum()))
+    assert float(loss_value) == pytest.approx(np.log(np.exp([1.0, 0.0, -1.0]).sum()))
 
 
 def test_equal_logits_have_the_loss_of_the_log_of_the_classes():
@@ -48,29 +48,29 @@ def test_equal_logits_have_the_loss_of_the_log_of_the_classes():
 
 def test_huge_logits_stay_finite():
     logits = torch.tensor([[1e30, -1e30], [-1e30, 1e30]])
-    found = CrossEntropy(LossConfig(label_smoothing=0.1))(logits, torch.tensor([0, 1]))
+    loss_value = CrossEntropy(LossConfig(label_smoothing=0.1))(logits, torch.tensor([0, 1]))
 
-    assert bool(torch.isfinite(found))
+    assert bool(torch.isfinite(loss_value))
 
 
 SMOOTHINGS = pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 
 
 def mixed_samples(
-    several: int, samples: int = 7, classes: int = 10
+    num_labels: int, samples: int = 7, classes: int = 10
 ) -> tuple[np.ndarray, MixedTargets]:
-    """Logits, and labels some of which meet themselves."""
-    chance = np.random.default_rng(several)
-    shares = chance.random((several, samples))
+    """Logits and mixed labels; the first sample has the same label twice."""
+    rng = np.random.default_rng(num_labels)
+    shares = rng.random((num_labels, samples))
     shares = (shares / shares.sum(0)).astype(np.float32)
-    labels = chance.integers(classes, size=(several, samples))
+    labels = rng.integers(classes, size=(num_labels, samples))
     labels[-1, 0] = labels[0, 0]
-    logits = chance.normal(scale=3, size=(samples, classes)).astype(np.float32)
+    logits = rng.normal(scale=3, size=(samples, classes)).astype(np.float32)
     return logits, MixedTargets(torch.from_numpy(labels), torch.from_numpy(shares))
 
 
-def against_shares(logits: torch.Tensor, mixed: MixedTargets, smoothing: float) -> torch.Tensor:
-    """The formula for a target of all classes, in the type of the logits."""
+def reference_loss(logits: torch.Tensor, mixed: MixedTargets, smoothing: float) -> torch.Tensor:
+    """Cross-entropy with dense targets, in the dtype of the logits."""
     samples, classes = logits.shape
     target = torch.full((samples, classes), smoothing / classes, dtype=logits.dtype)
     for labels, shares in zip(mixed.labels, mixed.weights.to(logits.dtype), strict=True):
@@ -79,17 +79,17 @@ def against_shares(logits: torch.Tensor, mixed: MixedTargets, smoothing: float) 
 
 
 @SMOOTHINGS
-@pytest.mark.parametrize("several", [1, 2, 4])
-def test_mixed_labels_are_weighted(several: int, smoothing: float):
-    logits, mixed = mixed_samples(several)
+@pytest.mark.parametrize("num_labels", [1, 2, 4])
+def test_mixed_labels_are_weighted(num_labels: int, smoothing: float):
+    logits, mixed = mixed_samples(num_labels)
     ours = torch.from_numpy(logits).requires_grad_()
     plain = torch.from_numpy(logits).double().requires_grad_()
-    found = CrossEntropy(LossConfig(label_smoothing=smoothing))(ours, mixed)
-    expected = against_shares(plain, mixed, smoothing)
-    found.backward()
+    loss_value = CrossEntropy(LossConfig(label_smoothing=smoothing))(ours, mixed)
+    expected = reference_loss(plain, mixed, smoothing)
+    loss_value.backward()
     expected.backward()
 
-    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert loss_value.item() == pytest.approx(expected.item(), rel=1e-6)
     torch.testing.assert_close(ours.grad.double(), plain.grad, rtol=1e-5, atol=1e-7)
 
 
@@ -98,8 +98,8 @@ def test_the_loss_of_mixed_labels_is_the_sum_of_their_losses(smoothing: float):
     logits, mixed = mixed_samples(4, samples=1)
     loss = CrossEntropy(LossConfig(label_smoothing=smoothing))
     values = torch.from_numpy(logits)
-    each = [float(loss(values, labels)) for labels in mixed.labels]
-    expected = np.dot(mixed.weights[:, 0].tolist(), each)
+    losses = [float(loss(values, labels)) for labels in mixed.labels]
+    expected = np.dot(mixed.weights[:, 0].tolist(), losses)
 
     assert float(loss(values, mixed)) == pytest.approx(expected, rel=1e-6)
 
@@ -108,21 +108,21 @@ def test_the_loss_of_mixed_labels_is_the_sum_of_their_losses(smoothing: float):
 def test_a_single_label_has_the_bits_of_plain_cross_entropy(smoothing: float):
     logits, mixed = mixed_samples(1)
     ours, plain = (torch.from_numpy(logits).requires_grad_() for _ in range(2))
-    found = CrossEntropy(LossConfig(label_smoothing=smoothing))(ours, mixed.labels[0])
+    loss_value = CrossEntropy(LossConfig(label_smoothing=smoothing))(ours, mixed.labels[0])
     expected = F.cross_entropy(plain, mixed.labels[0], label_smoothing=smoothing)
-    found.backward()
+    loss_value.backward()
     expected.backward()
 
-    assert torch.equal(found, expected)
+    assert torch.equal(loss_value, expected)
     assert torch.equal(ours.grad, plain.grad)
 
 
 def test_a_label_with_zero_weight_does_not_count():
     logits, _ = mixed_samples(2)
     labels = torch.randint(10, (2, 7))
-    without = MixedTargets(labels, torch.tensor([1.0, 0.0])[:, None].expand(2, 7))
-    found = CrossEntropy(LossConfig())(torch.from_numpy(logits), without)
+    targets = MixedTargets(labels, torch.tensor([1.0, 0.0])[:, None].expand(2, 7))
+    loss_value = CrossEntropy(LossConfig())(torch.from_numpy(logits), targets)
 
-    assert float(found) == pytest.approx(
+    assert float(loss_value) == pytest.approx(
         float(F.cross_entropy(torch.from_numpy(logits), labels[0])), rel=1e-6
     )

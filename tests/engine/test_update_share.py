@@ -1,4 +1,4 @@
-"""What processes decide together, and how their results come into one order."""
+"""Processes agree on a stop reason and gather their results in a fixed order."""
 
 import pytest
 import torch
@@ -8,40 +8,40 @@ from convoy.events import STOP_REASONS
 from convoy.parallel.control import ControlGroup, SyncPoint
 
 
-class Others(ControlGroup):
-    """A control in which others have their own wish."""
+class OtherProcesses(ControlGroup):
+    """A control group whose other processes have these stop requests."""
 
-    def __init__(self, notes: list[int]) -> None:
-        self.notes = notes
+    def __init__(self, requests: list[int]) -> None:
+        self.requests = requests
 
-    def all_gather(self, point: SyncPoint, update: int, note: int = 0) -> list[int]:
+    def all_gather(self, point: SyncPoint, update: int, request: int = 0) -> list[int]:
         assert (point, update) == (SyncPoint.STOP, 7)
-        return [note, *self.notes]
+        return [request, *self.requests]
 
 
-def part(notes: list[int]) -> UpdateShare:
-    return UpdateShare(range(2), Others(notes), (0,))
+def share(requests: list[int]) -> UpdateShare:
+    return UpdateShare(range(2), OtherProcesses(requests), (0,))
 
 
 @pytest.mark.parametrize("reason", STOP_REASONS)
 def test_one_stop_request_stops_all_processes(reason: str) -> None:
-    local = STOP_REASONS.index(reason) + 1
+    request = STOP_REASONS.index(reason) + 1
 
-    assert part([0, 0]).agree_on_stop(reason, 7) == reason
-    assert part([0, local]).agree_on_stop(None, 7) == reason
+    assert share([0, 0]).agree_on_stop(reason, 7) == reason
+    assert share([0, request]).agree_on_stop(None, 7) == reason
 
 
 def test_without_a_stop_request_no_process_stops() -> None:
-    assert part([0, 0]).agree_on_stop(None, 7) is None
+    assert share([0, 0]).agree_on_stop(None, 7) is None
 
 
 def test_all_processes_agree_on_one_stop_reason() -> None:
-    assert part([3, 2]).agree_on_stop("limit", 7) == "interrupted"
-    assert part([1, 2]).agree_on_stop("interrupted", 7) == "interrupted"
+    assert share([3, 2]).agree_on_stop("limit", 7) == "interrupted"
+    assert share([1, 2]).agree_on_stop("interrupted", 7) == "interrupted"
 
 
 class Rows(ControlGroup):
-    """Four processes, two replicas of two stages; those at the ends have results."""
+    """Two replicas of two stages; the last stages have results."""
 
     def all_gather_tensor(
         self, point: SyncPoint, update: int, tensor: torch.Tensor

@@ -1,4 +1,4 @@
-"""Batch norm in one pass: equal on ordinary data, worse at a large mean; norms that own less."""
+"""Batch norm in one pass, and batch norms without scale or offset."""
 
 from itertools import product
 
@@ -12,7 +12,7 @@ from convoy.models.layers import NormSpec
 
 CHANNELS, EPS = 5, 1e-3
 LAYOUTS = pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-OWN = pytest.mark.parametrize(
+AFFINE = pytest.mark.parametrize(
     ("scale", "offset"), [(True, True), (True, False), (False, True), (False, False)]
 )
 
@@ -22,7 +22,7 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 
 
 def batch_norm(stable: bool, scale: bool = True, offset: bool = True) -> BatchNorm:
-    """In 64 bits, with weights that are neither 0 nor 1."""
+    """A float64 norm with random weights."""
     spec = NormSpec(*(CHANNELS, "batch", 1, EPS, 0.1), scale=scale, offset=offset, stable=stable)
     norm = BatchNorm(spec).double()
     for seed, weight in enumerate(norm.parameters(), start=1):
@@ -31,7 +31,7 @@ def batch_norm(stable: bool, scale: bool = True, offset: bool = True) -> BatchNo
 
 
 def reference_norm(norm: BatchNorm, inputs: Tensor) -> Tensor:
-    """By the formula, which autograd can follow."""
+    """The formula in operations that autograd differentiates."""
     mean = inputs.mean((0, 2, 3), keepdim=True)
     variance = (inputs - mean).square().mean((0, 2, 3), keepdim=True)
     outputs = (inputs - mean) / (variance + EPS).sqrt()
@@ -40,16 +40,16 @@ def reference_norm(norm: BatchNorm, inputs: Tensor) -> Tensor:
 
 
 def forward_backward(outputs: Tensor, inputs: Tensor, norm: BatchNorm) -> list[Tensor]:
-    """What goes out of a norm in both directions."""
+    """The output and all gradients."""
     grad_output = noise(*outputs.shape, seed=9)
     return [outputs, *torch.autograd.grad(outputs, [inputs, *norm.parameters()], grad_output)]
 
 
 @LAYOUTS
-@OWN
+@AFFINE
 @pytest.mark.parametrize("two_passes", [False, True])
 @pytest.mark.parametrize("size", [1, 4])
-def test_a_norm_and_its_gradients_are_those_of_the_formula(
+def test_a_norm_and_its_gradients_match_the_formula(
     size: int, two_passes: bool, scale: bool, offset: bool, layout: torch.memory_format
 ):
     norm = batch_norm(two_passes, scale, offset)
@@ -78,10 +78,10 @@ def test_only_one_pass_loses_digits_with_a_large_mean(
     two_passes: bool, layout: torch.memory_format
 ):
     inputs = (noise(6, CHANNELS, 8, 8) + 3000).float().to(memory_format=layout)
-    truth = batch_norm(True)(inputs.double())
+    exact = batch_norm(True)(inputs.double())
     outputs = batch_norm(two_passes).float()(inputs)
 
-    assert (float((outputs - truth).detach().abs().max()) < 1e-2) == two_passes
+    assert (float((outputs - exact).detach().abs().max()) < 1e-2) == two_passes
 
 
 def test_a_variance_that_rounding_made_negative_is_clamped_to_zero():
@@ -92,7 +92,7 @@ def test_a_variance_that_rounding_made_negative_is_clamped_to_zero():
     assert bool((norm.pending_statistics[0][1] >= 0).all())
 
 
-def test_the_running_statistics_of_one_pass_are_those_of_torch():
+def test_the_running_statistics_of_one_pass_match_torch():
     norm = batch_norm(False)
     mean, variance = norm.running_mean.clone(), norm.running_var.clone()
     for micro in range(3):
@@ -105,16 +105,16 @@ def test_the_running_statistics_of_one_pass_are_those_of_torch():
     torch.testing.assert_close(norm.running_var, variance, rtol=1e-6, atol=1e-6)
 
 
-@OWN
+@AFFINE
 def test_only_the_scale_and_offset_of_a_norm_are_parameters(scale: bool, offset: bool):
     norm = batch_norm(True, scale, offset)
-    names = [name for name, local in (("weight", scale), ("bias", offset)) if local]
+    names = [name for name, is_present in (("weight", scale), ("bias", offset)) if is_present]
 
     assert list(dict(norm.named_parameters())) == names
     assert list(norm.state_dict()) == [*names, "running_mean", "running_var"]
 
 
-@OWN
+@AFFINE
 def test_evaluation_uses_only_the_state_of_the_norm(scale: bool, offset: bool):
     norm = batch_norm(True, scale, offset).eval()
     norm.running_mean.copy_(noise(CHANNELS, seed=4))
@@ -136,22 +136,22 @@ def test_the_initial_running_variance_is_as_planned():
 
 @pytest.mark.parametrize("stable", [False, True])
 def test_a_single_pixel_has_the_same_bits_with_any_strides(stable: bool):
-    """Its two layouts differ in strides that reach nothing; kernels choose their way by them."""
-    seen = []
-    for steps in product((1, 64), repeat=2):
+    """The strides of a single pixel are arbitrary, but kernels are selected by them."""
+    results = []
+    for strides in product((1, 64), repeat=2):
         norm = BatchNorm(NormSpec(64, "batch", 1, EPS, 0.1, stable=stable))
         inputs, grad_output = (
-            torch.empty_strided((7, 64, 1, 1), (64, 1, step, step)).copy_(
+            torch.empty_strided((7, 64, 1, 1), (64, 1, stride, stride)).copy_(
                 noise(7, 64, 1, 1, seed=seed)
             )
-            for seed, step in enumerate(steps)
+            for seed, stride in enumerate(strides)
         )
         inputs.requires_grad_()
         outputs = norm(inputs)
-        seen.append(
+        results.append(
             [outputs, *torch.autograd.grad(outputs, [inputs, *norm.parameters()], grad_output)]
         )
 
-    for other in seen[1:]:
-        assert all(map(torch.equal, seen[0], other))
-        assert [item.stride() for item in seen[0]] == [item.stride() for item in other]
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))
+        assert [item.stride() for item in results[0]] == [item.stride() for item in other]

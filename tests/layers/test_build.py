@@ -1,4 +1,4 @@
-"""Live layers from their plans: weights that depend on seed and name alone."""
+"""Layers built from their plans have weights that depend only on seed and name."""
 
 import math
 from collections.abc import Mapping
@@ -62,20 +62,20 @@ def test_layers_may_be_an_iterator():
 
 def test_weights_depend_on_the_seed():
     layers = small_layers("none")
-    item, other = (weights(build_layers(layers, seed)) for seed in (3, 4))
-    samples = [name for name, tensor in item.items() if tensor.any()]
+    first, second = (weights(build_layers(layers, seed)) for seed in (3, 4))
+    random = [name for name, tensor in first.items() if tensor.any()]
 
-    assert len(samples) == 7 + 2  # the convolutions, and the head with its bias
-    assert not any(torch.equal(item[name], other[name]) for name in samples)
+    assert len(random) == 7 + 2  # the convolutions, and the head with its bias
+    assert not any(torch.equal(first[name], second[name]) for name in random)
 
 
 def test_layers_of_one_shape_have_different_weights():
     layers = resnet_layers(NetworkConfig(model="resnet20"), 3, 10)
     built = weights(build_layers(layers, seed=0))
-    alike = [tensor for tensor in built.values() if tensor.shape == (16, 16, 3, 3)]
-    sums = {float(tensor.double().sum()) for tensor in alike}
+    same_shape = [tensor for tensor in built.values() if tensor.shape == (16, 16, 3, 3)]
+    sums = {float(tensor.double().sum()) for tensor in same_shape}
 
-    assert len(sums) == len(alike) == 6
+    assert len(sums) == len(same_shape) == 6
 
 
 def test_norms_start_at_one_or_at_zero_with_zero_init():
@@ -116,12 +116,12 @@ def test_convolutions_use_kaiming_init(operation: ConvSpec):
     (module,) = build_layers([LayerPlan("conv", operation)], seed=0).values()
     samples = module.get_parameter("weight").detach().double()
     deviation = math.sqrt(2 / (operation.outputs * operation.kernel**2))
-    spread = deviation / math.sqrt(samples.numel())  # of the mean of so many draws
-    beyond = (samples.abs() > 2 * deviation).double().mean()
+    standard_error = deviation / math.sqrt(samples.numel())  # of the mean
+    tails = (samples.abs() > 2 * deviation).double().mean()
 
-    assert abs(float(samples.mean())) < 5 * spread
+    assert abs(float(samples.mean())) < 5 * standard_error
     assert float(samples.std()) == pytest.approx(deviation, rel=5 / math.sqrt(2 * samples.numel()))
-    assert float(beyond) == pytest.approx(0.0455, abs=0.01)  # a normal distribution's tails
+    assert float(tails) == pytest.approx(0.0455, abs=0.01)  # as in a normal distribution
     assert not operation.bias or not module.get_parameter("bias").any()
 
 
@@ -140,7 +140,7 @@ def test_a_resnet50_has_the_tensors_of_torchvision():
         network = build_slice(resnet_layers(NetworkConfig(model="resnet50"), 3, 1000))
     shapes = {name: tuple(tensor.shape) for name, tensor in network.named_tensors().items()}
 
-    assert len(shapes) == 267  # torchvision's 320 without 53 counts of batches
+    assert len(shapes) == 267  # 320 in torchvision, 53 of them num_batches_tracked
     assert shapes["conv1.weight"] == (64, 3, 7, 7)
     assert shapes["layer1.0.downsample.0.weight"] == (256, 64, 1, 1)
     assert shapes["layer1.0.downsample.1.running_mean"] == (256,)

@@ -1,4 +1,4 @@
-"""Rules of first weights: their figures, and which family begins by which."""
+"""Init rules: the distribution of each rule, and the rules of each family."""
 
 import math
 from dataclasses import replace
@@ -11,7 +11,7 @@ from convoy.layers.build import InitDistribution, init_distribution
 from convoy.models.layers import ConvSpec, InitRule, LinearSpec, NormSpec, ProxySqueezeExciteSpec
 
 CONV = ConvSpec(inputs=24, outputs=48, kernel=3, groups=4)
-TRUNCATED_STD = 0.8796  # the deviation of what is left of a normal distribution between ± 2
+TRUNCATED_STD = 0.8796  # standard deviation of a normal distribution truncated at ± 2
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_every_rule_has_a_distribution():
 
 
 def test_the_standard_deviation_of_a_truncated_normal():
-    density, below = math.exp(-2) / math.sqrt(2 * math.pi), 1 - math.erfc(2 / math.sqrt(2))
+    density, inside = math.exp(-2) / math.sqrt(2 * math.pi), 1 - math.erfc(2 / math.sqrt(2))
 
-    assert math.sqrt(1 - 2 * 2 * density / below) == pytest.approx(TRUNCATED_STD, abs=1e-4)
+    assert math.sqrt(1 - 2 * 2 * density / inside) == pytest.approx(TRUNCATED_STD, abs=1e-4)
 
 
 def rules(options: dict[str, Any]) -> dict[str, set[InitRule]]:
-    """Those of plain convolutions, of grouped ones, and of the head."""
+    """The init rules of plain convolutions, grouped convolutions and the head."""
     found: dict[str, set[InitRule]] = {"plain": set(), "grouped": set(), "head": set()}
     for layer in Small(options, 64).plan.layers:
         match layer.operation:
@@ -108,7 +108,7 @@ RULES = {
         InitRule.KAIMING_NORMAL_FAN_OUT,
         InitRule.KAIMING_NORMAL_FAN_OUT,
         InitRule.NORMAL_STD_001,
-    ),  # torchvision's
+    ),  # as in torchvision
     ("mobilenet-v3-large", "pytorch"): (
         InitRule.TORCH_DEFAULT,
         InitRule.TORCH_DEFAULT,
@@ -128,14 +128,14 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize(("which", "expected"), RULES.items(), ids=map(" ".join, RULES))
+@pytest.mark.parametrize(("network", "expected"), RULES.items(), ids=map(" ".join, RULES))
 def test_each_family_has_the_init_of_its_application(
-    which: tuple[str, str], expected: tuple[InitRule | None, ...]
+    network: tuple[str, str], expected: tuple[InitRule | None, ...]
 ):
-    model, application = which
-    sets = [set() if rule is None else {rule} for rule in expected]
+    model, application = network
+    expected_sets = [set() if rule is None else {rule} for rule in expected]
 
-    assert list(rules({"model": model, "weight_init": application}).values()) == sets
+    assert list(rules({"model": model, "weight_init": application}).values()) == expected_sets
 
 
 def test_with_proxy_norm_gates_have_the_init_of_convolutions():

@@ -1,4 +1,4 @@
-"""The small layers and their paddings, each against the plainest way to say it."""
+"""Small layers and paddings, each against a naive implementation."""
 
 import math
 
@@ -23,8 +23,8 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def windows(inputs: Tensor, kernel: int, stride: int, outside: float) -> Tensor:
-    """As TensorFlow's `same` has them, one by one: (samples, channels, rows, columns, pixels)."""
+def windows(inputs: Tensor, kernel: int, stride: int, padding_value: float) -> Tensor:
+    """Windows with TensorFlow's `same` padding: (samples, channels, rows, columns, pixels)."""
     size = inputs.shape[-1]
     outputs = math.ceil(size / stride)
     missing = max((outputs - 1) * stride + kernel - size, 0)
@@ -35,7 +35,7 @@ def windows(inputs: Tensor, kernel: int, stride: int, outside: float) -> Tensor:
             pixels = [
                 inputs[:, :, y, x]
                 if 0 <= y < size and 0 <= x < size
-                else torch.full_like(inputs[:, :, 0, 0], outside)
+                else torch.full_like(inputs[:, :, 0, 0], padding_value)
                 for y in range(row * stride - missing // 2, row * stride - missing // 2 + kernel)
                 for x in range(
                     column * stride - missing // 2, column * stride - missing // 2 + kernel
@@ -46,21 +46,21 @@ def windows(inputs: Tensor, kernel: int, stride: int, outside: float) -> Tensor:
     return torch.stack(rows, 2)
 
 
-SIDES = pytest.mark.parametrize("size", [1, 2, 5, 6, 7])
+SIZES = pytest.mark.parametrize("size", [1, 2, 5, 6, 7])
 
 
-@SIDES
+@SIZES
 @pytest.mark.parametrize("kernel", [1, 3, 5, 7])
 def test_same_padding_puts_the_odd_pixel_at_the_bottom_right(kernel: int, size: int):
     spec = ConvSpec(4, 6, kernel, 2, bias=True, groups=2, padding="same")
     module, inputs = build_conv(spec), noise(2, 4, size, size)
-    seen = windows(inputs, kernel, 2, 0.0)
+    patches = windows(inputs, kernel, 2, 0.0)
     weight, bias = module.weight.detach().flatten(2), module.get_parameter("bias").detach()
-    halves = [
-        torch.einsum("ncyxp,ocp->noyx", seen[:, part], weight[outputs])
+    groups = [
+        torch.einsum("ncyxp,ocp->noyx", patches[:, part], weight[outputs])
         for part, outputs in ((slice(0, 2), slice(0, 3)), (slice(2, 4), slice(3, 6)))
     ]
-    expected = torch.cat(halves, 1) + bias.view(-1, 1, 1)
+    expected = torch.cat(groups, 1) + bias.view(-1, 1, 1)
     output = module(inputs).detach()
 
     assert output.shape[-1] == spec.output_shape(Shape(4, size)).size
@@ -78,7 +78,7 @@ def test_without_a_stride_both_paddings_are_equal(kernel: int):
     assert torch.equal(same(inputs), symmetric(inputs))
 
 
-@SIDES
+@SIZES
 def test_same_padding_is_never_the_maximum_of_a_pool(size: int):
     inputs = noise(2, 3, size, size) - 10
     outputs = build_max_pool("same")(inputs)
@@ -89,7 +89,7 @@ def test_same_padding_is_never_the_maximum_of_a_pool(size: int):
 
 @pytest.mark.parametrize(("padding", "pixels"), [("symmetric", 1), ("none", 0)])
 @pytest.mark.parametrize("size", [3, 4, 7, 8])
-def test_other_pools_are_those_of_torch(padding: str, pixels: int, size: int):
+def test_other_pools_match_torch(padding: str, pixels: int, size: int):
     inputs = noise(2, 3, size, size) - 10
     outputs = build_max_pool(padding)(inputs)
 

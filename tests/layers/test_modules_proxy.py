@@ -1,4 +1,4 @@
-"""Proxy norm against its formula in 64 bits, its gradients, and the pass computed again."""
+"""Proxy norm against its formula in float64, with gradients and recomputation."""
 
 from statistics import NormalDist
 
@@ -17,20 +17,20 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def proxy_spec(kind: str, scaled: bool = True, again: bool = False) -> ProxyActivationSpec:
-    return ProxyActivationSpec(CHANNELS, kind, EPS, scaled, again)
+def proxy_spec(kind: str, scaled: bool = True, recompute: bool = False) -> ProxyActivationSpec:
+    return ProxyActivationSpec(CHANNELS, kind, EPS, scaled, recompute)
 
 
-def gate(kind: str, again: bool = False) -> ProxySqueezeExciteSpec:
+def gate(kind: str, recompute: bool = False) -> ProxySqueezeExciteSpec:
     reduce, expand = (
         ConvSpec(CHANNELS, INNER, 1, bias=True),
         ConvSpec(INNER, CHANNELS, 1, bias=True),
     )
-    return ProxySqueezeExciteSpec(proxy_spec(kind, False, again), reduce, expand)
+    return ProxySqueezeExciteSpec(proxy_spec(kind, False, recompute), reduce, expand)
 
 
 def build_module(operation: ProxyActivationSpec | ProxySqueezeExciteSpec) -> nn.Module:
-    """In 64 bits, with weights that are neither 0 nor 1."""
+    """A float64 module with random weights."""
     (module,) = build_layers([LayerPlan("proxy", operation)], seed=0).values()
     module.double()
     for seed, weight in enumerate(module.parameters(), start=1):
@@ -43,10 +43,10 @@ def function(kind: str, x: Tensor) -> Tensor:
 
 
 def moments(kind: str, gamma: Tensor, beta: Tensor, proxy: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean, and one over the deviation, of each channel at 200 quantiles."""
-    chances = [(place + 0.5) / 200 for place in range(200)]
+    """The mean and the inverse standard deviation of each channel over 200 quantiles."""
+    probabilities = [(index + 0.5) / 200 for index in range(200)]
     quantiles = torch.tensor(
-        [NormalDist().inv_cdf(chance) for chance in chances], dtype=torch.float64
+        [NormalDist().inv_cdf(probability) for probability in probabilities], dtype=torch.float64
     )
     means, scales = [], []
     for channel in range(CHANNELS):
@@ -79,7 +79,7 @@ def test_a_proxy_activation_follows_its_formula(kind: str, scaled: bool):
     expected = forward_backward(reference_proxy(kind, inputs, weights, scaled), inputs, module)
     outputs = forward_backward(module(inputs), inputs, module)
 
-    # Our quantiles are written in 32 bits.
+    # The quantiles of convoy are stored in float32.
     torch.testing.assert_close(outputs, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -95,8 +95,8 @@ def test_the_scale_is_applied_after_the_gate(kind: str):
         for name in ("conv_reduce", "conv_expand")
     )
     inner = function(kind, centered.mean((2, 3)) @ reduce[0][:, :, 0, 0].T + reduce[1])
-    opened = torch.sigmoid(inner @ expand[0][:, :, 0, 0].T + expand[1])
-    expected = forward_backward(centered * opened[:, :, None, None] * scale, inputs, module)
+    gates = torch.sigmoid(inner @ expand[0][:, :, 0, 0].T + expand[1])
+    expected = forward_backward(centered * gates[:, :, None, None] * scale, inputs, module)
 
     torch.testing.assert_close(
         forward_backward(module(inputs), inputs, module), expected, rtol=1e-5, atol=1e-5
@@ -116,31 +116,33 @@ def test_gradients_flow_to_every_weight(operation: ProxyActivationSpec | ProxySq
 @pytest.mark.parametrize("kind", ["swish", "relu"])
 @pytest.mark.parametrize("gated", [False, True])
 def test_recomputation_gives_the_same_bits(gated: bool, kind: str):
-    seen = []
-    for again in (False, True):
-        module = build_module(gate(kind, again) if gated else proxy_spec(kind, again=again)).float()
+    results = []
+    for recompute in (False, True):
+        module = build_module(
+            gate(kind, recompute) if gated else proxy_spec(kind, recompute=recompute)
+        ).float()
         inputs = noise(2, CHANNELS, 3, 3).float().requires_grad_()
         outputs = module(inputs)
-        seen.append(
+        results.append(
             [outputs, *torch.autograd.grad(outputs.square().sum(), [inputs, *module.parameters()])]
         )
 
-    assert all(map(torch.equal, *seen))
+    assert all(map(torch.equal, *results))
 
 
 @pytest.mark.parametrize("gated", [False, True])
 def test_with_recomputation_only_the_input_is_saved(gated: bool):
-    module = build_module(gate("swish", True) if gated else proxy_spec("swish", again=True))
-    checkpoints: list[Tensor] = []
+    module = build_module(gate("swish", True) if gated else proxy_spec("swish", recompute=True))
+    saved: list[Tensor] = []
 
-    def note(tensor: Tensor) -> Tensor:
-        checkpoints.append(tensor)
+    def record(tensor: Tensor) -> Tensor:
+        saved.append(tensor)
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
         module(noise(2, CHANNELS, 3, 3).requires_grad_())
 
-    assert [tuple(checkpoint.shape) for checkpoint in checkpoints] == [(2, CHANNELS, 3, 3)]
+    assert [tuple(tensor.shape) for tensor in saved] == [(2, CHANNELS, 3, 3)]
 
 
 def test_a_new_proxy_activation_is_a_standardized_activation():

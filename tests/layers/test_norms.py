@@ -1,4 +1,4 @@
-"""Batch norm against torch's own, with statistics that wait; sums, means and padding."""
+"""Batch norm against torch with pending statistics; additions, pooling and padding."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 
 
 def pair(momentum: float = 0.1) -> tuple[BatchNorm, nn.BatchNorm2d]:
-    """Ours and torch's, with the same weights that are neither 0 nor 1."""
+    """The norms of convoy and torch with the same random weights."""
     actual = BatchNorm(NormSpec(CHANNELS, "batch", 1, eps=1e-3, momentum=momentum))
     reference = nn.BatchNorm2d(CHANNELS, eps=1e-3, momentum=momentum)
     for norm in (actual, reference):
@@ -28,21 +28,19 @@ def pair(momentum: float = 0.1) -> tuple[BatchNorm, nn.BatchNorm2d]:
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("momentum", [0.1, 0.03, 1.0])
-def test_training_equals_torchs_batch_norm_bit_for_bit(
-    layout: torch.memory_format, momentum: float
-):
+def test_training_has_the_bits_of_torch_batch_norm(layout: torch.memory_format, momentum: float):
     actual, reference = pair(momentum)
     for micro in range(4):
         values = (3 * noise(6, CHANNELS, 4, 4, seed=micro) + 1).to(memory_format=layout)
-        inputs, twin = values.clone().requires_grad_(), values.clone().requires_grad_()
-        outputs, expected = actual(inputs), reference(twin)
+        inputs, reference_inputs = values.clone().requires_grad_(), values.clone().requires_grad_()
+        outputs, expected = actual(inputs), reference(reference_inputs)
         grad_output = noise(*outputs.shape, seed=10 + micro)
         outputs.backward(grad_output)
         expected.backward(grad_output)
 
         assert torch.equal(outputs, expected)
-        assert inputs.grad is not None and twin.grad is not None
-        assert torch.equal(inputs.grad, twin.grad)
+        assert inputs.grad is not None and reference_inputs.grad is not None
+        assert torch.equal(inputs.grad, reference_inputs.grad)
     for name, weight in actual.named_parameters():
         assert weight.grad is not None
 
@@ -90,10 +88,12 @@ def test_pending_statistics_are_the_mean_and_unbiased_variance_of_the_micro_batc
     inputs = noise(6, CHANNELS, 4, 4) * 3 + 2
     norm(inputs)
     ((mean, variance),) = norm.pending_statistics
-    wide = inputs.double().transpose(0, 1).reshape(CHANNELS, -1)
+    by_channel = inputs.double().transpose(0, 1).reshape(CHANNELS, -1)
 
-    torch.testing.assert_close(mean.double(), wide.mean(1), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(variance.double(), wide.var(1, correction=1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(mean.double(), by_channel.mean(1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        variance.double(), by_channel.var(1, correction=1), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_pending_statistics_are_applied_once_in_order():
@@ -114,20 +114,20 @@ def test_pending_statistics_are_applied_once_in_order():
 
 
 def statistics_after(partner: ThreadPartner, group: int) -> Tensor:
-    """Two micro-batches of one of two partners, absorbed with those of another span of two."""
+    """Two micro-batches of one of two partners, gathered with those of another span of two."""
     norm, _ = pair()
     norm.sync_with(partner)
     for micro in range(2):
         norm(joint_batch(group, micro).chunk(2)[partner.place])
     others = [pair()[1] for _ in range(2)]
-    foreign = []
+    remote = []
     for micro, other in enumerate(others):
         other.momentum = 1.0
         other(joint_batch(1 - group, micro))
-        foreign.append(torch.cat([other.running_mean, other.running_var]))
+        remote.append(torch.cat([other.running_mean, other.running_var]))
 
     def gather(mine: Tensor) -> Tensor:
-        spans = [mine, torch.stack(foreign)] if group == 0 else [torch.stack(foreign), mine]
+        spans = [mine, torch.stack(remote)] if group == 0 else [torch.stack(remote), mine]
         return torch.cat([rows for rows in spans for _ in range(2)])
 
     PendingStatistics([norm]).apply(gather)
@@ -145,8 +145,8 @@ def test_shared_statistics_of_a_micro_batch_are_applied_once(group: int):
         for micro in range(2):
             reference(joint_batch(span, micro))
     expected = torch.cat([reference.running_mean, reference.running_var])
-    for seen in together(2, lambda partner: statistics_after(partner, group)):
-        torch.testing.assert_close(seen, expected, rtol=1e-6, atol=1e-7)
+    for statistics in together(2, lambda partner: statistics_after(partner, group)):
+        torch.testing.assert_close(statistics, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_discarded_statistics_change_nothing():
@@ -172,7 +172,7 @@ def test_norms_with_different_numbers_of_micro_batches_are_an_error():
         PendingStatistics([first, second]).apply()
 
 
-def test_names_are_those_of_torch_without_num_batches_tracked():
+def test_names_match_torch_without_num_batches_tracked():
     actual, reference = pair()
 
     assert set(actual.state_dict()) == set(reference.state_dict()) - {"num_batches_tracked"}
@@ -204,12 +204,12 @@ def test_the_global_pool_is_the_mean_over_the_image():
 
 
 def test_a_frozen_norm_uses_the_running_statistics_and_records_none():
-    frozen, evaluating = pair()[0], pair()[0]
-    for norm in (frozen, evaluating):
+    frozen, evaluated = pair()[0], pair()[0]
+    for norm in (frozen, evaluated):
         norm.running_mean += 0.5
     frozen.frozen = True
-    evaluating.eval()
+    evaluated.eval()
     images = noise(4, frozen.running_mean.numel(), 3, 3)
 
-    assert torch.equal(frozen.train()(images), evaluating(images))
+    assert torch.equal(frozen.train()(images), evaluated(images))
     assert frozen.pending_statistics == []

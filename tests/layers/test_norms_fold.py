@@ -1,4 +1,4 @@
-"""Norms folded into convolutions: the same answers, from copies."""
+"""Norms folded into copies of convolutions do not change the outputs."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from convoy.layers.norms import BatchNorm, fold_batch_norms
 from convoy.models.layers import AddSpec, ConvSpec, LayerPlan, NormSpec, Route
 from convoy.parallel.slice import Slice
 
-CLOSE = 1e-5  # of the largest answer
+TOLERANCE = 1e-5  # relative to the largest output
 Layers = tuple[LayerPlan, ...]
 NORM = NormSpec(8, "batch", groups=1, eps=1e-3, momentum=0.1)
 
@@ -24,7 +24,7 @@ NETWORKS = {
 
 
 def with_random_statistics(layers: Layers) -> dict[str, nn.Module]:
-    """Layers with norms as after a training: none of their numbers is one or zero."""
+    """Layers with random scales, offsets and running statistics."""
     modules = build_layers(layers, seed=1)
     rng = torch.Generator().manual_seed(5)
     for module in modules.values():
@@ -59,7 +59,7 @@ def test_folding_preserves_the_outputs_and_removes_all_norms(layers: Layers) -> 
 
     assert norms_in(layers)
     assert norms_in(folded[0]) == []
-    assert difference <= CLOSE * expected.abs().max()
+    assert difference <= TOLERANCE * expected.abs().max()
 
 
 def test_the_bias_of_a_convolution_is_folded() -> None:
@@ -77,11 +77,11 @@ def test_a_norm_without_scale_or_offset_is_folded(scale: bool, offset: bool) -> 
     norm = replace(NORM, scale=scale, offset=offset)
     layers = (LayerPlan("conv", ConvSpec(3, 8, 3)), LayerPlan("norm", norm))
     modules = with_random_statistics(layers)
-    checkpoints, copies = fold_batch_norms(layers, modules)
+    folded_layers, copies = fold_batch_norms(layers, modules)
     expected = outputs_of(layers, modules)
 
-    assert [layer.name for layer in checkpoints] == ["conv"]
-    assert torch.allclose(outputs_of(checkpoints, copies), expected, rtol=1e-5, atol=1e-5)
+    assert [layer.name for layer in folded_layers] == ["conv"]
+    assert torch.allclose(outputs_of(folded_layers, copies), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_branch_that_starts_with_a_convolution_is_folded() -> None:
@@ -92,11 +92,11 @@ def test_a_branch_that_starts_with_a_convolution_is_folded() -> None:
         LayerPlan("add", AddSpec(), Route.JOIN),
     )
     modules = with_random_statistics(layers)
-    checkpoints, copies = fold_batch_norms(layers, modules)
+    folded_layers, copies = fold_batch_norms(layers, modules)
 
-    assert [layer.name for layer in checkpoints] == ["stem", "conv", "add"]
+    assert [layer.name for layer in folded_layers] == ["stem", "conv", "add"]
     assert torch.allclose(
-        outputs_of(checkpoints, copies), outputs_of(layers, modules), rtol=1e-5, atol=1e-4
+        outputs_of(folded_layers, copies), outputs_of(layers, modules), rtol=1e-5, atol=1e-4
     )
 
 
@@ -119,7 +119,7 @@ def test_folded_weights_are_channels_last() -> None:
     layers = NETWORKS["basic"]
     modules = with_random_statistics(layers)
     for module in modules.values():
-        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # incomplete stub
     _, copies = fold_batch_norms(layers, modules)
     conv = copies["layer1/0/conv1"]
 
@@ -128,39 +128,39 @@ def test_folded_weights_are_channels_last() -> None:
 
 
 CONV = ConvSpec(8, 8, 3)
-APART: dict[str, Layers] = {
-    "on another road": (
+NOT_FOLDABLE: dict[str, Layers] = {
+    "on another branch": (
         LayerPlan("first", CONV, Route.FORK),
         LayerPlan("norm", NORM, Route.SIDE),
         LayerPlan("add", AddSpec(), Route.JOIN),
     ),
-    "on the side of a main one": (
+    "main branch after a side convolution": (
         LayerPlan("fork", CONV, Route.FORK),
         LayerPlan("side", CONV, Route.SIDE),
         LayerPlan("norm", NORM),
         LayerPlan("add", AddSpec(), Route.JOIN),
     ),
-    "seen by another": (
+    "convolution output also used by a branch": (
         LayerPlan("first", CONV),
         LayerPlan("norm", NORM, Route.FORK),
         LayerPlan("add", AddSpec(), Route.JOIN),
     ),
-    "at the beginning of a slice": (LayerPlan("norm", NORM), LayerPlan("conv", CONV)),
-    "of groups": (
+    "at the start of a slice": (LayerPlan("norm", NORM), LayerPlan("conv", CONV)),
+    "group norm": (
         LayerPlan("first", CONV),
         LayerPlan("norm", NormSpec(8, "group", groups=2, eps=1e-3, momentum=0.1)),
     ),
 }
 
 
-@pytest.mark.parametrize("layers", APART.values(), ids=APART)
+@pytest.mark.parametrize("layers", NOT_FOLDABLE.values(), ids=NOT_FOLDABLE)
 def test_a_norm_that_does_not_follow_a_convolution_is_not_folded(layers: Layers) -> None:
     modules = with_random_statistics(layers)
-    checkpoints, copies = fold_batch_norms(layers, modules)
+    folded_layers, copies = fold_batch_norms(layers, modules)
     images = torch.randn(2, 8, 5, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         expected = Slice(layers, modules).eval()(images)
-        outputs = Slice(checkpoints, copies).eval()(images)
+        outputs = Slice(folded_layers, copies).eval()(images)
 
-    assert checkpoints == list(layers)
+    assert folded_layers == list(layers)
     assert all(torch.equal(item, other) for item, other in zip(outputs, expected, strict=True))

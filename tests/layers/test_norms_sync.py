@@ -1,4 +1,4 @@
-"""Batch norm over a span of replicas against torch's own over all their samples, in 64 bits."""
+"""Batch norm synchronized over a span of replicas against torch with all samples, in float64."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -35,9 +35,9 @@ def make_batch_norm(channels: int, eps: float, momentum: float) -> BatchNorm:
     return BatchNorm(NormSpec(channels, "batch", 1, eps, momentum))
 
 
-def norm_of(kind: Callable[..., nn.Module]) -> nn.Module:
-    """Ours or torch's, with weights that are neither 0 nor 1."""
-    norm = kind(CHANNELS, eps=1e-3, momentum=0.1).double()
+def norm_of(norm_type: Callable[..., nn.Module]) -> nn.Module:
+    """A float64 norm of convoy or torch with random weights."""
+    norm = norm_type(CHANNELS, eps=1e-3, momentum=0.1).double()
     norm.get_parameter("weight").data = noise(CHANNELS, seed=1)
     norm.get_parameter("bias").data = noise(CHANNELS, seed=2)
     return norm
@@ -45,17 +45,19 @@ def norm_of(kind: Callable[..., nn.Module]) -> nn.Module:
 
 @dataclass(frozen=True)
 class PassResult:
-    """What goes out of a norm in both directions."""
+    """The output and all gradients."""
 
-    made: Tensor
-    downward: Tensor
+    outputs: Tensor
+    grad_inputs: Tensor
     weight: Tensor
     bias: Tensor
 
-    def apart(self, other: "PassResult") -> float:
+    def relative_difference(self, other: "PassResult") -> float:
         """The largest difference, relative to the largest value."""
         pairs = [(item, vars(other)[name]) for name, item in vars(self).items()]
-        return max(float((item - two).abs().max() / two.abs().max()) for item, two in pairs)
+        return max(
+            float((ours - theirs).abs().max() / theirs.abs().max()) for ours, theirs in pairs
+        )
 
 
 def forward_backward(norm: nn.Module, inputs: Tensor, grad_output: Tensor) -> PassResult:
@@ -68,18 +70,18 @@ def forward_backward(norm: nn.Module, inputs: Tensor, grad_output: Tensor) -> Pa
 
 
 def run_synced(span: int, inputs: Tensor, grad_output: Tensor) -> PassResult:
-    """The parts of all partners as one: their losses are means over parts, N times as heavy."""
+    """The joined results of all partners; each partner averages its loss over its own part."""
 
-    def one(partner: ThreadPartner) -> PassResult:
+    def run_partner(partner: ThreadPartner) -> PassResult:
         norm = norm_of(make_batch_norm).to(inputs.dtype)
         norm.sync_with(partner)
         mine = [full.chunk(span)[partner.place] for full in (inputs, span * grad_output)]
         return forward_backward(norm, *mine)
 
-    parts = together(span, one)
+    parts = together(span, run_partner)
     return PassResult(
-        torch.cat([part.made for part in parts]),
-        torch.cat([part.downward for part in parts]) / span,
+        torch.cat([part.outputs for part in parts]),
+        torch.cat([part.grad_inputs for part in parts]) / span,
         torch.stack([part.weight for part in parts]).sum(0) / span,
         torch.stack([part.bias for part in parts]).sum(0) / span,
     )
@@ -89,47 +91,47 @@ LAYOUTS = pytest.mark.parametrize("layout", [torch.contiguous_format, torch.chan
 
 
 def batch(span: int, layout: torch.memory_format, shift: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Every part is of another kind, so that the parts' own statistics would be far off."""
-    kinds = torch.arange(span).repeat_interleave(3).view(-1, 1, 1, 1)
-    inputs = noise(3 * span, CHANNELS, 4, 4) * (1 + kinds) + 2 * kinds + shift
-    grad_output = noise(3 * span, CHANNELS, 4, 4, seed=5) + 0.3 * kinds
+    """Every part has another distribution, so local statistics would be far off."""
+    offsets = torch.arange(span).repeat_interleave(3).view(-1, 1, 1, 1)
+    inputs = noise(3 * span, CHANNELS, 4, 4) * (1 + offsets) + 2 * offsets + shift
+    grad_output = noise(3 * span, CHANNELS, 4, 4, seed=5) + 0.3 * offsets
     return inputs.to(memory_format=layout), grad_output.to(memory_format=layout)
 
 
 @SPANS
 @LAYOUTS
 def test_a_span_equals_one_replica_with_all_samples(span: int, layout: torch.memory_format):
-    """Seen were 6e-16 to 2e-15."""
+    """Measured differences are 6e-16 to 2e-15."""
     inputs, grad_output = batch(span, layout)
     expected = forward_backward(norm_of(nn.BatchNorm2d), inputs, grad_output)
 
-    assert run_synced(span, inputs, grad_output).apart(expected) < 1e-14
+    assert run_synced(span, inputs, grad_output).relative_difference(expected) < 1e-14
 
 
 @SPANS
 @LAYOUTS
 def test_in_fp32_a_span_is_as_accurate_as_torch(span: int, layout: torch.memory_format):
-    """Seen were 8e-8 to 4e-7; torch itself was 1e-7 to 6e-7 from the truth."""
+    """Measured differences are 8e-8 to 4e-7, and 1e-7 to 6e-7 for torch."""
     inputs, grad_output = batch(span, layout)
-    truth = forward_backward(norm_of(nn.BatchNorm2d), inputs, grad_output)
+    exact = forward_backward(norm_of(nn.BatchNorm2d), inputs, grad_output)
 
-    assert run_synced(span, inputs.float(), grad_output.float()).apart(truth) < 1e-6
+    assert run_synced(span, inputs.float(), grad_output.float()).relative_difference(exact) < 1e-6
 
 
 @SPANS
 def test_a_mean_far_from_zero_loses_few_digits(span: int):
-    """Seen were 7e-5 and 2e-5 (torch itself: 3e-5, 2e-5); squares of 32 bits would lose all."""
+    """Measured differences are 7e-5 and 2e-5, and 3e-5 and 2e-5 for torch."""
     inputs, grad_output = batch(span, torch.contiguous_format, shift=1000.0)
-    truth = forward_backward(norm_of(nn.BatchNorm2d), inputs.float().double(), grad_output)
+    exact = forward_backward(norm_of(nn.BatchNorm2d), inputs.float().double(), grad_output)
 
-    assert run_synced(span, inputs.float(), grad_output.float()).apart(truth) < 3e-4
+    assert run_synced(span, inputs.float(), grad_output.float()).relative_difference(exact) < 3e-4
 
 
 def test_the_gradient_of_a_norm_over_vectors_is_correct():
     inputs, grad_output = noise(8, CHANNELS), noise(8, CHANNELS, seed=1)
     expected = forward_backward(norm_of(nn.BatchNorm1d), inputs, grad_output)
 
-    assert run_synced(2, inputs, grad_output).apart(expected) < 1e-14
+    assert run_synced(2, inputs, grad_output).relative_difference(expected) < 1e-14
 
 
 def norms_of(network: Slice) -> list[BatchNorm]:
@@ -137,7 +139,7 @@ def norms_of(network: Slice) -> list[BatchNorm]:
 
 
 def plain_resnet() -> Slice:
-    """resnet8 in 64 bits, with torch's own norms."""
+    """A float64 resnet8 with the norms of torch."""
     network = build_slice(small_layers(), seed=4).double()
     for name, layer in network.layers.items():
         if isinstance(layer, BatchNorm):
@@ -145,8 +147,8 @@ def plain_resnet() -> Slice:
     return network
 
 
-def trained(network: Slice, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """The gradients of the mean loss, those of the images as one of them."""
+def train(network: Slice, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """The gradients of the mean loss by all weights and the images."""
     images = images.clone().requires_grad_()
     F.cross_entropy(network(images)[0], labels).backward()
     weights = {"images": images, **network.named_weights()}
@@ -154,17 +156,15 @@ def trained(network: Slice, images: Tensor, labels: Tensor) -> dict[str, Tensor]
 
 
 def train_resnet_synced(span: int, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """The mean of the partners' gradients, as the update takes it."""
+    """The mean gradients of all partners."""
 
-    def one(partner: ThreadPartner) -> dict[str, Tensor]:
+    def run_partner(partner: ThreadPartner) -> dict[str, Tensor]:
         network = build_slice(small_layers(), seed=4).to(images.dtype)
         for norm in norms_of(network):
             norm.sync_with(partner)
-        return trained(
-            network, images.chunk(span)[partner.place], labels.chunk(span)[partner.place]
-        )
+        return train(network, images.chunk(span)[partner.place], labels.chunk(span)[partner.place])
 
-    parts = together(span, one)
+    parts = together(span, run_partner)
     means = {name: torch.stack([part[name] for part in parts]).mean(0) for name in parts[0]}
     return means | {"images": torch.cat([part["images"] for part in parts]) / span}
 
@@ -174,21 +174,21 @@ def train_resnet_synced(span: int, images: Tensor, labels: Tensor) -> dict[str, 
 def test_a_full_network_equals_one_replica_with_all_samples(
     span: int, dtype: torch.dtype, bound: float
 ):
-    """Seen were 3e-15 and 1.4e-6; torch itself over all samples, in 32 bits, was 1e-6 away."""
+    """Measured differences are 3e-15 and 1.4e-6; torch in float32 differs by 1e-6."""
     images, labels = images_and_labels(4 * span, 12)
-    expected = trained(plain_resnet(), images.double(), labels)
+    expected = train(plain_resnet(), images.double(), labels)
     actual = train_resnet_synced(span, images.to(dtype), labels)
-    apart = [
+    differences = [
         float((actual[item] - expected[item]).abs().max() / expected[item].abs().max())
         for item in actual
     ]
 
     assert actual.keys() == expected.keys() and len(actual) > 20
-    assert max(apart) < bound
+    assert max(differences) < bound
 
 
 @contextmanager
-def quiet(norm: BatchNorm) -> Iterator[None]:
+def no_recording(norm: BatchNorm) -> Iterator[None]:
     norm.records_statistics = False
     try:
         yield
@@ -199,7 +199,7 @@ def quiet(norm: BatchNorm) -> Iterator[None]:
 def run_several_micro_batches(
     partner: ThreadPartner, recompute: bool, order: list[int]
 ) -> list[Tensor]:
-    """Four micro-batches forward, then backward in an order; all that came out, by micro-batch."""
+    """Four micro-batches forward, then backward in the given order; returns all results."""
     norm = norm_of(make_batch_norm).float()
     norm.sync_with(partner)
     layers = nn.Sequential(norm, nn.Tanh(), nn.Conv2d(CHANNELS, CHANNELS, 1, bias=False))
@@ -210,7 +210,7 @@ def run_several_micro_batches(
             layers,
             item.requires_grad_(),
             use_reentrant=False,
-            context_fn=lambda: (nullcontext(), quiet(norm)),
+            context_fn=lambda: (nullcontext(), no_recording(norm)),
         )
         if recompute
         else layers(item.requires_grad_())
@@ -225,9 +225,9 @@ def run_several_micro_batches(
             *(parameter.grad for parameter in layers.parameters()),
         ]
     statistics = [item for pair in norm.pending_statistics for item in pair]
-    checkpoints = torch.tensor([partner.meetings, len(norm.sync.pending)])
+    counts = torch.tensor([partner.meetings, len(norm.sync.pending)])
     return [
-        checkpoints,
+        counts,
         *outputs,
         *statistics,
         *(gradient for micro in range(4) for gradient in gradients[micro]),
@@ -237,11 +237,11 @@ def run_several_micro_batches(
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]], ids=str)
 def test_a_recomputed_pass_has_the_same_bits_and_gathers_nothing(order: list[int]):
     plain = together(2, lambda partner: run_several_micro_batches(partner, False, [0, 1, 2, 3]))
-    again = together(2, lambda partner: run_several_micro_batches(partner, True, order))
+    recomputed = together(2, lambda partner: run_several_micro_batches(partner, True, order))
 
-    for item, two in zip(plain, again, strict=True):
-        assert item[0].tolist() == [8, 0]  # a meeting forward, one backward; nothing is kept
-        assert len(item) == len(two) and all(map(torch.equal, item, two))
+    for expected, actual in zip(plain, recomputed, strict=True):
+        assert expected[0].tolist() == [8, 0]  # one gather per pass, nothing pending
+        assert len(expected) == len(actual) and all(map(torch.equal, expected, actual))
 
 
 def test_replicas_of_a_span_have_bit_identical_statistics():
@@ -261,29 +261,29 @@ def test_nan_statistics_are_found_again():
 
 
 class VaryingReplica(SingleReplica):
-    """A partner whose part is another one each time."""
+    """A partner that contributes different values each time."""
 
     size = 2
 
     def __init__(self) -> None:
-        self.meetings = 0
+        self.gathers = 0
 
     def all_gather(self, tensor: Tensor) -> Tensor:
-        self.meetings += 1
-        return torch.stack([tensor, tensor + self.meetings])
+        self.gathers += 1
+        return torch.stack([tensor, tensor + self.gathers])
 
 
-def test_of_micro_batches_with_equal_local_statistics_the_oldest_is_found():
+def test_equal_local_statistics_are_found_in_order():
     statistics = SyncBatchStatistics(VaryingReplica(), eps=1e-5, statistics=two_pass_statistics)
     inputs = noise(2, 3, 4, 4)
-    measured = [statistics.gather_statistics(inputs) for _ in range(3)]
-    recalled = []
-    for joint in measured:
-        recalled.append(statistics.find_pending(inputs))
+    gathered = [statistics.gather_statistics(inputs) for _ in range(3)]
+    found = []
+    for joint in gathered:
+        found.append(statistics.find_pending(inputs))
         statistics.release(joint)
 
-    assert recalled == measured
-    assert not torch.equal(measured[0].mean, measured[1].mean)
+    assert found == gathered
+    assert not torch.equal(gathered[0].mean, gathered[1].mean)
 
 
 def test_a_recomputed_pass_with_different_bits_is_an_error():
@@ -296,26 +296,26 @@ def test_a_recomputed_pass_with_different_bits_is_an_error():
 
 
 def test_pending_statistics_without_backward_are_discarded_with_the_update():
-    def one(partner: ThreadPartner) -> int:
+    def run_partner(partner: ThreadPartner) -> int:
         norm = norm_of(make_batch_norm)
         norm.sync_with(partner)
         norm(noise(3, CHANNELS, 4, 4))
         PendingStatistics([norm]).discard()
         return len(norm.sync.pending)
 
-    assert together(2, one) == [0, 0]
+    assert together(2, run_partner) == [0, 0]
 
 
 def test_the_pending_variance_is_unbiased_over_all_samples():
     inputs, _ = batch(2, torch.contiguous_format)
 
-    def one(partner: ThreadPartner) -> tuple[Tensor, Tensor]:
+    def run_partner(partner: ThreadPartner) -> tuple[Tensor, Tensor]:
         norm = norm_of(make_batch_norm)
         norm.sync_with(partner)
         norm(inputs.chunk(2)[partner.place])
         return norm.pending_statistics[0]
 
-    wide = inputs.transpose(0, 1).reshape(CHANNELS, -1)
-    for mean, variance in together(2, one):
-        torch.testing.assert_close(mean, wide.mean(1))
-        torch.testing.assert_close(variance, wide.var(1, correction=1))
+    by_channel = inputs.transpose(0, 1).reshape(CHANNELS, -1)
+    for mean, variance in together(2, run_partner):
+        torch.testing.assert_close(mean, by_channel.mean(1))
+        torch.testing.assert_close(variance, by_channel.var(1, correction=1))

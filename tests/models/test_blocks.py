@@ -1,4 +1,4 @@
-"""Bricks: convolutions, norms and activations as a configuration wants them."""
+"""Building blocks: convolutions, norms and activations follow the configuration."""
 
 from dataclasses import replace
 
@@ -31,8 +31,8 @@ def factory(config: NetworkConfig = CONFIG) -> LayerFactory:
     return LayerFactory(config, INIT_RULES)
 
 
-def norms(config: NetworkConfig, **own: bool) -> list[LayerPlan]:
-    return list(factory(config).norm("bn", 8, Route.SIDE, **own))
+def norms(config: NetworkConfig, **options: bool) -> list[LayerPlan]:
+    return list(factory(config).norm("bn", 8, Route.SIDE, **options))
 
 
 def test_input_padding_adds_a_channel_of_zeros():
@@ -59,15 +59,15 @@ def test_grouped_convolutions_and_the_head_have_separate_init_rules():
     assert factory().classifier(8, 10) == LinearSpec(8, 10, InitRule.NORMAL_STD_001)
 
 
-def test_a_gate_has_a_bias_whatever_the_norm():
+def test_a_gate_has_a_bias_with_any_norm():
     assert factory().pointwise_conv(8, 2) == ConvSpec(8, 2, 1, bias=True)
 
 
 def test_without_norms_a_convolution_has_a_bias():
-    bare = replace(CONFIG, norm_type="none")
+    no_norm = replace(CONFIG, norm_type="none")
 
-    assert norms(bare) == []
-    assert factory(bare).conv(8, 8).bias and not factory().conv(8, 8).bias
+    assert norms(no_norm) == []
+    assert factory(no_norm).conv(8, 8).bias and not factory().conv(8, 8).bias
 
 
 @pytest.mark.parametrize("kind", ["batch", "group"])
@@ -87,13 +87,13 @@ def test_a_norm_has_the_configured_values(kind: str):
     ],
 )
 def test_an_option_changes_one_field_of_a_norm(change: dict[str, float], option: dict[str, str]):
-    (usual,), (changed,) = norms(CONFIG), norms(replace(CONFIG, **option))  # type: ignore[arg-type]
+    (default,), (changed,) = norms(CONFIG), norms(replace(CONFIG, **option))  # type: ignore[arg-type]
 
-    assert changed.operation == replace(usual.operation, **change)
+    assert changed.operation == replace(default.operation, **change)
 
 
 @pytest.mark.parametrize(
-    ("own", "scale", "offset", "zero", "parameters"),
+    ("options", "scale", "offset", "zero", "parameters"),
     [
         ({}, True, True, False, 16),
         ({"zero_init": True}, True, True, True, 16),
@@ -102,9 +102,9 @@ def test_an_option_changes_one_field_of_a_norm(change: dict[str, float], option:
     ],
 )
 def test_scale_and_offset_of_a_norm_are_optional(
-    own: dict[str, bool], scale: bool, offset: bool, zero: bool, parameters: int
+    options: dict[str, bool], scale: bool, offset: bool, zero: bool, parameters: int
 ):
-    ((_, norm),) = [(item.name, item.operation) for item in norms(CONFIG, **own)]
+    ((_, norm),) = [(item.name, item.operation) for item in norms(CONFIG, **options)]
 
     assert isinstance(norm, NormSpec)
     assert (norm.scale, norm.offset, norm.zero_init, norm.parameters) == (
@@ -118,11 +118,11 @@ def test_scale_and_offset_of_a_norm_are_optional(
 def test_a_depthwise_convolution_with_one_group_has_the_grouped_init_rule() -> None:
     config = NetworkConfig(model="efficientnet-cifar")
     layers = efficientnet_layers(config, 3, 10, FamilyConfig(group_dim=16, expand_ratio=4))
-    filters = {
+    init_by_groups = {
         layer.operation.groups: layer.operation.init
         for layer in layers
         if isinstance(layer.operation, ConvSpec) and layer.name.endswith("conv_dw")
     }
 
-    assert 1 in filters and len(filters) > 1
-    assert set(filters.values()) == {InitRule.TORCH_DEFAULT}
+    assert 1 in init_by_groups and len(init_by_groups) > 1
+    assert set(init_by_groups.values()) == {InitRule.TORCH_DEFAULT}

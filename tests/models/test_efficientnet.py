@@ -1,4 +1,4 @@
-"""EfficientNet: widths and depths of every size, strides, gates, chance, proxies, groups."""
+"""EfficientNet: widths and depths of every size, strides, gates, dropout, proxy norm, groups."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from convoy.models.layers import (
     Route,
 )
 
-# Stem, outputs of the seven groups, top; their repeats.
+# Widths of the stem, the seven groups and the head convolution; repeats of the groups.
 SIZES = {
     "cifar": ((16, 8, 16, 24, 40, 56, 96, 160, 640), (1, 2, 2, 3, 3, 4, 1)),
     "b0": ((32, 16, 24, 40, 80, 112, 192, 320, 1280), (1, 2, 2, 3, 3, 4, 1)),
@@ -38,20 +38,22 @@ def layers(size: str = "b0", **options: Any) -> tuple[LayerPlan, ...]:
     return Small({"model": f"efficientnet-{size}", **options}, 224).plan.layers
 
 
-def specs_of_type(kind: type[OpSpec], of: tuple[LayerPlan, ...]) -> dict[str, Any]:
-    return {item.name: item.operation for item in of if isinstance(item.operation, kind)}
+def specs_of_type(kind: type[OpSpec], planned: tuple[LayerPlan, ...]) -> dict[str, Any]:
+    return {item.name: item.operation for item in planned if isinstance(item.operation, kind)}
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_each_size_has_its_widths_and_depths(size: str):
     widths, repeats = SIZES[size]
     convs = specs_of_type(ConvSpec, layers(size))
-    narrow = [item for name, item in convs.items() if name.endswith(("/conv_pwl", "0/0/conv_pw"))]
+    projections = [
+        item for name, item in convs.items() if name.endswith(("/conv_pwl", "0/0/conv_pw"))
+    ]
     blocks = {"/".join(name.split("/")[:3]) for name in convs if name.startswith("blocks/")}
-    ends = [convs["conv_stem"].outputs, convs["conv_head"].outputs]
+    stem_and_head = [convs["conv_stem"].outputs, convs["conv_head"].outputs]
 
-    assert ends == [widths[0], widths[-1]]
-    assert {item.outputs for item in narrow} == set(widths[1:-1])
+    assert stem_and_head == [widths[0], widths[-1]]
+    assert {item.outputs for item in projections} == set(widths[1:-1])
     assert blocks == {f"blocks/{g}/{i}" for g, count in enumerate(repeats) for i in range(count)}
 
 
@@ -115,7 +117,7 @@ def test_squeeze_excite_reduces_to_a_quarter_of_the_block_input():
     inner = {name: item.outputs for name, item in convs.items() if name.endswith("conv_reduce")}
 
     assert inner["blocks/0/0/se/conv_reduce"] == 4
-    assert inner["blocks/1/0/se/conv_reduce"] == 2  # not of what the group makes
+    assert inner["blocks/1/0/se/conv_reduce"] == 2  # of the block input and not of the group output
     assert inner["blocks/4/1/se/conv_reduce"] == 14
     assert all(convs[name].bias for name in inner)
 
@@ -131,7 +133,7 @@ def test_the_drop_path_rate_grows_with_depth():
 
     assert drops["blocks/1/1/drop_path"].rate == pytest.approx(0.2 * 2 / 16)
     assert drops["blocks/5/3/drop_path"].rate == pytest.approx(0.2 * 14 / 16)
-    assert len(drops) == 9  # those with a side road
+    assert len(drops) == 9  # the blocks with a shortcut
 
 
 def test_the_survival_probability_sets_the_drop_path_rate():
@@ -160,7 +162,7 @@ def test_the_small_model_has_no_dropout():
     [
         (8, 1.0, 32),
         (8, 1.1, 32),  # 35.2
-        (8, 1.125, 40),  # 36: half way is up
+        (8, 1.125, 40),  # 36: halves are rounded up
         (8, 0.1, 8),  # at least the divisor
         (16, 1.2, 48),  # 38.4 → 32 would lose more than a tenth
         (1, 1.1, 35),
@@ -182,9 +184,9 @@ def test_depths_are_rounded_up():
 
 def test_the_head_convolution_is_scaled_or_omitted():
     assert specs_of_type(ConvSpec, layers("b4", top_width=640))["conv_head"].outputs == 896
-    bare = layers("b4", top_width=0)
+    no_head = layers("b4", top_width=0)
 
-    assert [item.name for item in bare][-4:] == [
+    assert [item.name for item in no_head][-4:] == [
         "blocks/6/1/add",
         "global_pool",
         "dropout",
@@ -193,11 +195,11 @@ def test_the_head_convolution_is_scaled_or_omitted():
 
 
 def test_relu_replaces_swish_but_not_the_gate():
-    kinds = [item.kind for item in specs_of_type(ActivationSpec, layers()).values()]
-    plain = [item.kind for item in specs_of_type(ActivationSpec, layers(use_relu=True)).values()]
+    swish = [item.kind for item in specs_of_type(ActivationSpec, layers()).values()]
+    relu = [item.kind for item in specs_of_type(ActivationSpec, layers(use_relu=True)).values()]
 
-    assert set(kinds) == {"swish", "sigmoid"}
-    assert plain == [kind.replace("swish", "relu") for kind in kinds]
+    assert set(swish) == {"swish", "sigmoid"}
+    assert relu == [kind.replace("swish", "relu") for kind in swish]
 
 
 @pytest.mark.parametrize(("dim", "groups"), [(1, 96), (8, 12), (16, 6), (48, 2), (96, 1), (999, 1)])

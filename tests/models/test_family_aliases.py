@@ -1,4 +1,4 @@
-"""Words of other applications for the layers of EfficientNet, MobileNet v3 and PopART's ResNet."""
+"""Layer names of other applications for EfficientNet, MobileNet v3 and the ResNet of PopART."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ B0 = """
     block4a block4a/b block4a/c block4b block4c block5a block5a/b block5a/c block5b block5c
     block6a block6a/b block6a/c block6b block6c block6d block7a block7a/b block7a/c Top
 """
-FURTHER_IN_B4 = """
+B4_ONLY = """
     block1b block2c block2d block3c block3d block4d block4e block4f block5d block5e block5f
     block6e block6f block6g block6h block7b
 """
@@ -23,54 +23,54 @@ def names(model: str, **options: str | bool) -> list[str]:
     return [layer.name for layer in Small({"model": model, **options}, 224).plan.layers]
 
 
-def first_layer_of(word: str, layers: list[str]) -> str:
-    """The layer with which the next stage begins."""
-    return split_into_stages(layers, [word])[1].names[0]
+def first_layer_of(alias: str, layers: list[str]) -> str:
+    """The first layer of the stage that starts at this alias."""
+    return split_into_stages(layers, [alias])[1].names[0]
 
 
-def expand_alias(word: str) -> str:
-    """By hand: stages count from 1, repeats are letters, parts are convolutions."""
-    if word == "Top":
+def expand_alias(alias: str) -> str:
+    """The expected layer: groups count from 1, blocks are letters, parts are convolutions."""
+    if alias == "Top":
         return "conv_head"
-    block, _, part = word.partition("/")
+    block, _, part = alias.partition("/")
     number, letter = block[-2], block[-1]
     first = "conv_dw" if number == "1" else "conv_pw"
     last = "conv_pw" if number == "1" else "conv_pwl"
-    place = {"": first, "b": "conv_dw", "c": last, "SE": "se/pool"}[part]
-    return f"blocks/{int(number) - 1}/{'abcdefgh'.index(letter)}/{place}"
+    layer = {"": first, "b": "conv_dw", "c": last, "SE": "se/pool"}[part]
+    return f"blocks/{int(number) - 1}/{'abcdefgh'.index(letter)}/{layer}"
 
 
 @pytest.mark.parametrize(
-    ("size", "words"), [("b0", B0.split()), ("b4", B0.split() + FURTHER_IN_B4.split())]
+    ("size", "known"), [("b0", B0.split()), ("b4", B0.split() + B4_ONLY.split())]
 )
-def test_every_alias_of_an_efficientnet_is_found(size: str, words: list[str]):
+def test_every_alias_of_an_efficientnet_is_found(size: str, known: list[str]):
     layers = names(f"efficientnet-{size}")
-    matches = {word: first_layer_of(word, layers) for word in words}
+    matches = {alias: first_layer_of(alias, layers) for alias in known}
 
-    assert matches == {word: expand_alias(word) for word in words}
+    assert matches == {alias: expand_alias(alias) for alias in known}
     assert aliases(layers)["block0"] == "conv_stem"
 
 
 def test_aliases_are_in_layer_order():
     layers = names("efficientnet-b0")
-    places = [layers.index(first_layer_of(word, layers)) for word in B0.split()]
+    indices = [layers.index(first_layer_of(alias, layers)) for alias in B0.split()]
 
-    # The first block does not widen, so its filter is where it begins.
-    assert places == sorted(places) and len(set(places)) == len(places)
+    # The first block does not expand, so it starts with its depthwise convolution.
+    assert indices == sorted(indices) and len(set(indices)) == len(indices)
 
 
-@pytest.mark.parametrize("word", ["block2a/SE", "block1a/SE", "block6d/SE"])
-def test_a_stage_may_start_at_a_gate(word: str):
+@pytest.mark.parametrize("alias", ["block2a/SE", "block1a/SE", "block6d/SE"])
+def test_a_stage_may_start_at_a_gate(alias: str):
     plain, proxy = names("efficientnet-b0"), names("efficientnet-b0", proxy_norm=True)
-    expected = expand_alias(word)
+    expected = expand_alias(alias)
 
-    assert first_layer_of(word, plain) == expected
-    assert first_layer_of(word, proxy) == expected.removesuffix("/pool")
+    assert first_layer_of(alias, plain) == expected
+    assert first_layer_of(alias, proxy) == expected.removesuffix("/pool")
 
 
 def test_without_squeeze_excite_there_is_no_such_alias():
     assert not any(
-        word.endswith("/SE") for word in aliases(names("efficientnet-b0", squeeze_excite=False))
+        alias.endswith("/SE") for alias in aliases(names("efficientnet-b0", squeeze_excite=False))
     )
 
 
@@ -94,7 +94,7 @@ def test_every_split_of_a_shipped_efficientnet_is_found(model: str, splits: str,
     assert [stage.names[0] for stage in stages[1:]] == [f"blocks/{item}" for item in firsts.split()]
 
 
-# As the published code has them in their order.
+# The modules of the published code in order.
 PYTORCH_B0 = """
     conv_stem bn1 act1 blocks/0/0/conv_dw blocks/0/0/bn1 blocks/0/0/act1 blocks/0/0/se/conv_reduce
     blocks/0/0/se/act1 blocks/0/0/se/conv_expand blocks/0/0/se/gate blocks/0/0/conv_pw
@@ -107,20 +107,20 @@ PYTORCH_B0 = """
 
 def test_the_names_of_timm_are_layers_in_their_order():
     layers = names("efficientnet-b0")
-    places = [layers.index(word) for word in PYTORCH_B0.split()]
+    indices = [layers.index(alias) for alias in PYTORCH_B0.split()]
 
-    assert places == sorted(places)
+    assert indices == sorted(indices)
 
 
-def mobile_words() -> Iterator[tuple[str, str]]:
+def mobilenet_aliases() -> Iterator[tuple[str, str]]:
     yield from (("first_block/1", "bn1"), ("first_block/2", "act1"))
     inner = ("conv_dw", "bn1", "act1", "se/pool", "conv_pw", "bn2")
     yield from (
-        (f"mb_block/0/seq/{place}", f"blocks/0/0/{item}") for place, item in enumerate(inner)
+        (f"mb_block/0/seq/{index}", f"blocks/0/0/{item}") for index, item in enumerate(inner)
     )
     inner = ("conv_pw", "bn1", "act1", "conv_dw", "bn2", "act2", "conv_pwl", "bn3")
     yield from (
-        (f"mb_block/1/seq/{place}", f"blocks/1/0/{item}") for place, item in enumerate(inner)
+        (f"mb_block/1/seq/{index}", f"blocks/1/0/{item}") for index, item in enumerate(inner)
     )
     yield from (("mb_block/2/seq/0", "blocks/1/1/conv_pw"), ("mb_block/2", "blocks/1/1/conv_pw"))
     yield from (
@@ -136,26 +136,26 @@ def mobile_words() -> Iterator[tuple[str, str]]:
         "conv_head",
         "act2",
     )
-    yield from ((f"last_block/{place}", item) for place, item in enumerate(last))
+    yield from ((f"last_block/{index}", item) for index, item in enumerate(last))
     yield ("output", "classifier")
 
 
-@pytest.mark.parametrize(("word", "layer"), list(mobile_words()))
-def test_an_alias_of_mobilenet_v3_means_a_layer(word: str, layer: str):
-    assert first_layer_of(word, names("mobilenet-v3-small")) == layer
+@pytest.mark.parametrize(("alias", "layer"), list(mobilenet_aliases()))
+def test_an_alias_of_mobilenet_v3_names_a_layer(alias: str, layer: str):
+    assert first_layer_of(alias, names("mobilenet-v3-small")) == layer
 
 
-def test_mobilenet_has_its_eleven_and_fifteen_blocks_by_number():
+def test_the_eleven_and_fifteen_blocks_of_mobilenet_have_numbers():
     for model, blocks in (("mobilenet-v3-small", 11), ("mobilenet-v3-large", 15)):
-        words = aliases(names(model))
+        known = aliases(names(model))
 
-        assert [f"mb_block/{item}" in words for item in range(blocks + 1)] == [True] * blocks + [
+        assert [f"mb_block/{item}" in known for item in range(blocks + 1)] == [True] * blocks + [
             False
         ]
 
 
 @pytest.mark.parametrize(
-    ("word", "layer"),
+    ("alias", "layer"),
     [
         ("b1/0/2", "layer1/0/conv2"),
         ("b2/1/1", "layer2/1/conv1"),
@@ -164,8 +164,8 @@ def test_mobilenet_has_its_eleven_and_fifteen_blocks_by_number():
         ("classifier", "fc"),
     ],
 )
-def test_a_scope_of_popart_means_a_layer(word: str, layer: str):
-    assert first_layer_of(word, names("resnet50")) == layer
+def test_a_scope_of_popart_names_a_layer(alias: str, layer: str):
+    assert first_layer_of(alias, names("resnet50")) == layer
 
 
 def test_the_initial_block_is_the_first_convolution_even_after_padding():
@@ -188,7 +188,5 @@ def test_an_unknown_layer_is_refused_as_a_split_with_near_names(model: str, spli
         split_into_stages(names(model), [split])
     message = str(refused.value)
 
-    assert message.startswith(
-        f"--pipeline-splits '{split}' is not a layer of this model; did you mean"
-    )
+    assert message.startswith(f"--pipeline-splits '{split}' is not a layer")
     assert near in message and "\n" not in message

@@ -1,4 +1,4 @@
-"""What layers cost, against what torch really makes, computes and keeps."""
+"""Planned shapes and costs of layers against torch."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def norm(channels: int) -> NormSpec:
 
 
 def as_shape(tensor: Tensor) -> Shape:
-    """The planned shape of a live tensor; a vector counts as an image of one pixel."""
+    """The shape of a tensor; a vector counts as an image of one pixel."""
     _, channels, *sizes = tensor.shape
     height, width = sizes or (1, 1)
     assert height == width
@@ -136,9 +136,11 @@ def test_a_norm_costs_one_multiply_add_per_value():
 def test_resnet50_has_its_published_cost():
     layers = resnet_layers(NetworkConfig(model="resnet50"), 3, 1000)
     costs = layer_costs(layers, Shape(3, 224))
-    counted = (ConvSpec, LinearSpec)  # what is usually published leaves norms out
-    work = sum(
-        c.macs for c, item in zip(costs, layers, strict=True) if isinstance(item.operation, counted)
+    included = (ConvSpec, LinearSpec)  # published costs exclude norms
+    macs = sum(
+        cost.macs
+        for cost, item in zip(costs, layers, strict=True)
+        if isinstance(item.operation, included)
     )
 
-    assert work == 4_089_184_256
+    assert macs == 4_089_184_256

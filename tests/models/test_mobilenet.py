@@ -23,8 +23,8 @@ def layers(model: str, **options: Any) -> tuple[LayerPlan, ...]:
     return Small({"model": model, **options}, 224).plan.layers
 
 
-def specs_of_type(kind: type[OpSpec], of: tuple[LayerPlan, ...]) -> dict[str, Any]:
-    return {item.name: item.operation for item in of if isinstance(item.operation, kind)}
+def specs_of_type(kind: type[OpSpec], planned: tuple[LayerPlan, ...]) -> dict[str, Any]:
+    return {item.name: item.operation for item in planned if isinstance(item.operation, kind)}
 
 
 def test_v2_has_the_names_of_torchvision():
@@ -47,10 +47,10 @@ def test_v2_has_the_names_of_torchvision():
 
 def test_v2_has_shortcuts_where_the_shape_is_preserved():
     planned = layers("mobilenet")
-    around = [item.name.split("/")[1] for item in planned if item.route is Route.FORK]
+    forked = [item.name.split("/")[1] for item in planned if item.route is Route.FORK]
     joined = [item.name.split("/")[1] for item in planned if item.route is Route.JOIN]
 
-    assert around == joined == ["3", "5", "6", "8", "9", "10", "12", "13", "15", "16"]
+    assert forked == joined == ["3", "5", "6", "8", "9", "10", "12", "13", "15", "16"]
 
 
 def test_v2_halves_the_image_five_times():
@@ -146,11 +146,11 @@ def test_the_default_dropout_before_the_classifier_is_a_fifth(model: str, name: 
 def test_every_norm_may_be_a_group_norm_or_none(model: str):
     batch = layers(model)
     group = layers(model, norm_type="group", norm_num_groups=4)
-    bare = layers(model, norm_type="none")
+    no_norm = layers(model, norm_type="none")
 
     assert [item.name for item in group] == [item.name for item in batch]
     assert {item.kind for item in specs_of_type(NormSpec, group).values()} == {"group"}
-    assert specs_of_type(NormSpec, bare) == {}
+    assert specs_of_type(NormSpec, no_norm) == {}
     assert all(
-        conv.bias for name, conv in specs_of_type(ConvSpec, bare).items() if name != "conv_head"
+        conv.bias for name, conv in specs_of_type(ConvSpec, no_norm).items() if name != "conv_head"
     )

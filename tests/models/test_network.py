@@ -1,4 +1,4 @@
-"""The network of a configuration: its image size, its classes, and micro-batches it cannot take."""
+"""The network of a configuration: image size, classes, and micro-batches it rejects."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from convoy.models.network import plan_network
         ({"model": "resnet50", "data": "synthetic", "image_size": 31, "num_classes": 7}, 31, 7),
     ],
 )
-def test_size_and_classes_follow_data_and_model_unless_given(
+def test_size_and_classes_follow_data_and_model_unless_set(
     options: dict[str, str | int], size: int, classes: int
 ):
     plan = plan_network(build_config(options))
@@ -46,11 +46,10 @@ def test_batch_norm_over_one_value_is_refused_with_a_fix():
     with pytest.raises(ConfigError) as refused:
         plan_network(build_config(options)).check_micro_batch(1)
 
-    assert str(refused.value) == (
-        "batch norm needs more than one value per channel, but layer4/0/bn1 gets 1 pixel of "
-        "1 image (--micro-batch-size 1, 17 × 17 images); use --micro-batch-size 2 or "
-        "--norm-type group"
-    )
+    message = str(refused.value)
+    assert "layer4/0/bn1 gets 1 pixel of 1 image" in message
+    assert "--micro-batch-size 1, 17 × 17 images" in message
+    assert "use --micro-batch-size 2 or --norm-type group" in message
 
 
 @pytest.mark.parametrize("size", [17, 18, 31, 32, 33])
@@ -66,16 +65,16 @@ def test_exactly_the_micro_batches_that_torch_cannot_train_are_refused(
         images = torch.empty(micro, 3, size, size)
         try:
             network(images)
-            torch_can = True
+            torch_accepts = True
         except ValueError:
-            torch_can = False
+            torch_accepts = False
     try:
         plan.check_micro_batch(micro)
         allowed = True
     except ConfigError:
         allowed = False
 
-    assert allowed == torch_can
+    assert allowed == torch_accepts
 
 
 def test_the_suggested_fix_for_one_value_trains():

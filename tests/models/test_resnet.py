@@ -1,4 +1,4 @@
-"""The ResNet family: published parameter counts, places of strides, shortcuts and norms."""
+"""The ResNet family: published parameter counts, strides, shortcuts and norms."""
 
 from dataclasses import replace
 
@@ -38,8 +38,8 @@ def count_planned_parameters(layers: tuple[LayerPlan, ...]) -> int:
     return sum(layer.operation.parameters for layer in layers)
 
 
-def count_live_parameters(layers: tuple[LayerPlan, ...]) -> int:
-    """The parameters of the modules themselves, none of which needs memory for this."""
+def count_built_parameters(layers: tuple[LayerPlan, ...]) -> int:
+    """The parameters of modules on the meta device."""
     with torch.device("meta"):
         modules = build_layers(layers, seed=0).values()
     return sum(weight.numel() for module in modules for weight in module.parameters())
@@ -58,20 +58,23 @@ def operations(
 @pytest.mark.parametrize(("depth", "parameters"), SMALL.items())
 def test_small_networks_have_their_published_parameters(depth: int, parameters: int):
     config = NetworkConfig(model=f"resnet{depth}")
-    ten, hundred = (resnet_layers(config, 3, classes) for classes in (10, 100))
+    cifar10, cifar100 = (resnet_layers(config, 3, classes) for classes in (10, 100))
 
-    assert (count_planned_parameters(ten), count_live_parameters(ten)) == (parameters, parameters)
-    assert (count_planned_parameters(hundred), count_live_parameters(hundred)) == (
+    assert (count_planned_parameters(cifar10), count_built_parameters(cifar10)) == (
+        parameters,
+        parameters,
+    )
+    assert (count_planned_parameters(cifar100), count_built_parameters(cifar100)) == (
         parameters + 5_850,
         parameters + 5_850,
     )
 
 
 @pytest.mark.parametrize(("depth", "parameters"), LARGE.items())
-def test_large_networks_have_torchvisions_parameters(depth: int, parameters: int):
+def test_large_networks_have_the_parameters_of_torchvision(depth: int, parameters: int):
     layers = resnet_layers(NetworkConfig(model=f"resnet{depth}"), 3, 1000)
 
-    assert (count_planned_parameters(layers), count_live_parameters(layers)) == (
+    assert (count_planned_parameters(layers), count_built_parameters(layers)) == (
         parameters,
         parameters,
     )
@@ -87,17 +90,17 @@ def test_either_stem_fits_any_depth(depth: int, parameters: tuple[int, int], nor
     large = resnet_layers(replace(config, stem="large"), 4, 1000)
 
     assert (count_planned_parameters(small), count_planned_parameters(large)) == parameters
-    assert (count_live_parameters(small), count_live_parameters(large)) == parameters
+    assert (count_built_parameters(small), count_built_parameters(large)) == parameters
 
 
 @pytest.mark.parametrize(("version", "strided"), [("v1", "conv1"), ("v1.5", "conv2")])
 def test_the_resnet_version_decides_which_convolution_has_the_stride(version: str, strided: str):
     convs = operations(NetworkConfig(model="resnet50", resnet_version=version), ConvSpec)
-    halving = {
+    strided_convs = {
         name for name, conv in convs.items() if isinstance(conv, ConvSpec) and conv.stride == 2
     }
 
-    assert halving == {
+    assert strided_convs == {
         "conv1",
         *(f"layer{group}/0/{strided}" for group in (2, 3, 4)),
         *(f"layer{group}/0/downsample/0" for group in (2, 3, 4)),
@@ -107,20 +110,20 @@ def test_the_resnet_version_decides_which_convolution_has_the_stride(version: st
 @pytest.mark.parametrize("version", ["v1", "v1.5"])
 def test_a_basic_block_has_the_stride_in_its_first_convolution_in_both_versions(version: str):
     convs = operations(NetworkConfig(model="resnet8", resnet_version=version), ConvSpec)
-    halving = [
+    strided_convs = [
         name for name, conv in convs.items() if isinstance(conv, ConvSpec) and conv.stride == 2
     ]
 
-    assert halving == ["layer2/0/conv1", "layer3/0/conv1"]
+    assert strided_convs == ["layer2/0/conv1", "layer3/0/conv1"]
 
 
 @pytest.mark.parametrize("model", ["resnet8", "resnet50"])
 def test_without_norms_every_convolution_has_a_bias(model: str):
-    bare = NetworkConfig(model=model, norm_type="none")
+    no_norm = NetworkConfig(model=model, norm_type="none")
 
-    assert operations(bare, NormSpec) == {}
+    assert operations(no_norm, NormSpec) == {}
     assert all(
-        isinstance(conv, ConvSpec) and conv.bias for conv in operations(bare, ConvSpec).values()
+        isinstance(conv, ConvSpec) and conv.bias for conv in operations(no_norm, ConvSpec).values()
     )
 
 
@@ -134,7 +137,7 @@ def test_with_norms_no_convolution_has_a_bias_and_each_is_normalized(kind: str):
 
 
 @pytest.mark.parametrize(
-    ("model", "groups", "layer", "channels", "way_out"),
+    ("model", "groups", "layer", "channels", "suggested"),
     [
         ("resnet8", 32, "bn1", 16, 16),
         ("resnet20", 12, "bn1", 16, 8),
@@ -143,17 +146,16 @@ def test_with_norms_no_convolution_has_a_bias_and_each_is_normalized(kind: str):
     ],
 )
 def test_norm_groups_that_do_not_divide_the_channels_are_refused_with_a_fix(
-    model: str, groups: int, layer: str, channels: int, way_out: int
+    model: str, groups: int, layer: str, channels: int, suggested: int
 ):
     config = NetworkConfig(model=model, norm_type="group", norm_num_groups=groups)
     with pytest.raises(ConfigError) as refused:
         plan_network(RunConfig(network=config))
 
-    assert str(refused.value) == (
-        f"--norm-num-groups {groups} does not divide the {channels} channels of {layer}; "
-        f"try {way_out}"
-    )
-    assert plan_network(RunConfig(network=replace(config, norm_num_groups=way_out)))
+    message = str(refused.value)
+    assert f"--norm-num-groups {groups} does not divide the {channels} channels" in message
+    assert f"of {layer}" in message and message.endswith(f"try {suggested}")
+    assert plan_network(RunConfig(network=replace(config, norm_num_groups=suggested)))
 
 
 def test_the_number_of_groups_only_affects_group_norm():
@@ -161,7 +163,7 @@ def test_the_number_of_groups_only_affects_group_norm():
 
 
 @pytest.mark.parametrize("depth", [8, 110])
-def test_names_are_unique_and_those_of_torchvision(depth: int):
+def test_names_are_unique_and_match_torchvision(depth: int):
     names = [layer.name for layer in resnet_layers(NetworkConfig(model=f"resnet{depth}"), 3, 10)]
 
     assert len(set(names)) == len(names)

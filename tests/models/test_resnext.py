@@ -1,4 +1,4 @@
-"""ResNeXt: the widths between its convolutions, their groups, and figures that do not fit."""
+"""ResNeXt: inner widths, groups, and combinations that are refused."""
 
 from typing import Any
 
@@ -31,13 +31,13 @@ def convs(model: str, **options: Any) -> dict[str, ConvSpec]:
 def test_the_inner_widths_follow_cardinality_and_group(
     model: str, options: dict[str, Any], inner: tuple[int, ...], cardinality: int
 ):
-    matches = convs(model, **options)
-    middle = [matches[f"layer{group}/0/conv2"] for group in range(1, len(inner) + 1)]
+    found = convs(model, **options)
+    middle = [found[f"layer{group}/0/conv2"] for group in range(1, len(inner) + 1)]
 
     assert tuple(conv.inputs for conv in middle) == inner
     assert tuple(conv.outputs for conv in middle) == inner
     assert {conv.groups for conv in middle} == {cardinality}
-    assert {conv.groups for name, conv in matches.items() if not name.endswith("conv2")} == {1}
+    assert {conv.groups for name, conv in found.items() if not name.endswith("conv2")} == {1}
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_the_inner_widths_follow_cardinality_and_group(
 def test_block_outputs_are_four_times_the_base_width(
     model: str, options: dict[str, Any], outputs: tuple[int, ...]
 ):
-    matches = convs(model, **options)
-    output = [matches[f"layer{group}/0/conv3"].outputs for group in range(1, len(outputs) + 1)]
+    found = convs(model, **options)
+    output = [found[f"layer{group}/0/conv3"].outputs for group in range(1, len(outputs) + 1)]
 
     assert tuple(output) == outputs
 
@@ -75,7 +75,7 @@ def test_block_outputs_are_four_times_the_base_width(
 )
 def test_a_fractional_width_is_refused_with_a_fix(options: dict[str, Any], message: str):
     with pytest.raises(ConfigError) as refused:
-        Small(options, 64).plan  # noqa: B018  # what is made of it does not matter
+        Small(options, 64).plan  # noqa: B018
     width = int(message.split("the ")[1].split()[0])
 
     assert str(refused.value) == message

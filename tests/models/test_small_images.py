@@ -1,4 +1,4 @@
-"""Images that shrink to nothing are refused; the size offered works, and one less does not."""
+"""Images that are too small are refused with the minimum size."""
 
 import pytest
 import torch
@@ -8,8 +8,8 @@ from support.networks import build_slice
 from convoy.config.sections.network import MODELS
 from convoy.errors import ConfigError
 
-# By hand: each stride needs two pixels, a pool without padding three.
-LEAST = {
+# Each stride needs two pixels, a pool without padding three.
+MIN_SIZES = {
     "resnet8": 3,
     "resnet11": 3,
     "resnet18": 17,
@@ -26,35 +26,35 @@ LEAST = {
 }
 
 
-def refusal(model: str, size: int) -> str:
+def error_for(model: str, size: int) -> str:
     with pytest.raises(ConfigError) as refused:
-        Small({"model": model}, size).plan  # noqa: B018  # what is made of it does not matter
+        Small({"model": model}, size).plan  # noqa: B018
     return str(refused.value)
 
 
-@pytest.mark.parametrize(("model", "least"), LEAST.items())
-def test_the_suggested_image_size_is_the_minimum(model: str, least: int):
-    for size in (2, least - 1):
-        message = refusal(model, size)
+@pytest.mark.parametrize(("model", "min_size"), MIN_SIZES.items())
+def test_the_suggested_image_size_is_the_minimum(model: str, min_size: int):
+    for size in (2, min_size - 1):
+        message = error_for(model, size)
 
         assert message.startswith(f"--image-size {size} is too small: ")
-        assert message.endswith(f"; it must be at least {least}")
-    assert Small({"model": model}, least).plan.image_size == least
+        assert message.endswith(f"; it must be at least {min_size}")
+    assert Small({"model": model}, min_size).plan.image_size == min_size
 
 
 @pytest.mark.parametrize("model", ["resnet18", "efficientnet-cifar", "mobilenet", "squeezenet"])
 def test_the_network_runs_at_its_minimum_image_size(model: str):
-    layers = Small({"model": model}, LEAST[model]).plan.layers
-    images = torch.randn(2, 3, LEAST[model], LEAST[model], generator=torch.Generator())
+    layers = Small({"model": model}, MIN_SIZES[model]).plan.layers
+    images = torch.randn(2, 3, MIN_SIZES[model], MIN_SIZES[model], generator=torch.Generator())
     (logits,) = build_slice(layers).eval()(images)
 
     assert logits.shape == (2, 10)
 
 
 def test_the_first_layer_that_has_too_few_pixels_is_named():
-    assert "layer4/0/conv2 would downsample a 1 × 1 image" in refusal("resnet50", 16)
-    assert "blocks/5/0/conv_dw would downsample" in refusal("efficientnet-b0", 16)
-    assert "pool8 needs at least 3 × 3 pixels but would get 2 × 2" in refusal("squeezenet", 28)
+    assert "layer4/0/conv2 would downsample a 1 × 1 image" in error_for("resnet50", 16)
+    assert "blocks/5/0/conv_dw would downsample" in error_for("efficientnet-b0", 16)
+    assert "pool8 needs at least 3 × 3 pixels but would get 2 × 2" in error_for("squeezenet", 28)
 
 
 def test_every_model_accepts_its_default_image_size():

@@ -1,4 +1,4 @@
-"""SqueezeNet: fires with and without a bypass, pools without padding, no norms."""
+"""SqueezeNet: fire modules with and without a bypass, pools without padding, no norms."""
 
 from typing import Any
 
@@ -13,14 +13,16 @@ def plan(size: int = 224, **options: Any) -> NetworkPlan:
     return Small({"model": "squeezenet", **options}, size).plan
 
 
-def fire(number: int, of: NetworkPlan) -> list[tuple[str, Route]]:
+def fire(number: int, network: NetworkPlan) -> list[tuple[str, Route]]:
     start = f"fire{number}/"
     return [
-        (layer.name.removeprefix(start), layer.route) for layer in of.layers if start in layer.name
+        (layer.name.removeprefix(start), layer.route)
+        for layer in network.layers
+        if start in layer.name
     ]
 
 
-INSIDE = [
+FIRE_LAYERS = [
     ("squeeze_relu", Route.MAIN),
     ("expand1x1", Route.FORK),
     ("expand3x3", Route.SIDE),
@@ -30,15 +32,15 @@ INSIDE = [
 
 
 def test_a_fire_module_has_two_expansions():
-    assert fire(3, plan()) == [("squeeze", Route.MAIN), *INSIDE]
+    assert fire(3, plan()) == [("squeeze", Route.MAIN), *FIRE_LAYERS]
 
 
 @pytest.mark.parametrize("number", [3, 5, 7, 9])
 def test_every_second_fire_module_has_a_bypass(number: int):
     bypassed = plan(use_bypass=True)
 
-    assert fire(number, bypassed) == [("squeeze", Route.FORK), *INSIDE, ("add", Route.JOIN)]
-    assert fire(number - 1, bypassed) == [("squeeze", Route.MAIN), *INSIDE]
+    assert fire(number, bypassed) == [("squeeze", Route.FORK), *FIRE_LAYERS, ("add", Route.JOIN)]
+    assert fire(number - 1, bypassed) == [("squeeze", Route.MAIN), *FIRE_LAYERS]
 
 
 def test_images_shrink_to_thirteen_pixels_before_the_classes():

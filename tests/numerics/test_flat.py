@@ -1,4 +1,4 @@
-"""Weights as views into one vector: same numbers, same strides, room between them that stays 0."""
+"""Weights are views of one vector, with their values and strides and zero padding between them."""
 
 import pytest
 import torch
@@ -9,20 +9,20 @@ from convoy.numerics.flat import ALIGNMENT, FlatParameters
 
 
 def weights() -> dict[str, nn.Parameter]:
-    chance = torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
     shapes = {"bn": (7,), "conv": (4, 3, 3, 3), "fc": (2, 5), "scale": (), "bias": (16,)}
-    named = {name: torch.randn(shape, generator=chance) for name, shape in shapes.items()}
+    named = {name: torch.randn(shape, generator=rng) for name, shape in shapes.items()}
     named["conv"] = named["conv"].to(memory_format=torch.channels_last)
     return {name: nn.Parameter(tensor) for name, tensor in named.items()}
 
 
 def test_weights_preserve_values_shapes_and_strides() -> None:
-    named, twins = weights(), weights()
+    named, originals = weights(), weights()
     FlatParameters(named)
 
-    for name, twin in twins.items():
-        assert torch.equal(named[name], twin)
-        assert named[name].stride() == twin.stride()
+    for name, original in originals.items():
+        assert torch.equal(named[name], original)
+        assert named[name].stride() == original.stride()
         assert named[name].is_leaf and named[name].requires_grad
 
 
@@ -36,13 +36,13 @@ def test_weights_are_views_of_the_vector() -> None:
 
 def test_weights_are_aligned_and_do_not_overlap() -> None:
     flat = FlatParameters(weights())
-    counted = torch.zeros(flat.elements)
-    for view in flat.views(counted):
+    counts = torch.zeros(flat.elements)
+    for view in flat.views(counts):
         view.add_(1)
 
         assert view.storage_offset() % ALIGNMENT == 0
-    assert counted.max() == 1
-    assert int(counted.sum()) == sum(weight.numel() for weight in flat.weights.values())
+    assert counts.max() == 1
+    assert int(counts.sum()) == sum(weight.numel() for weight in flat.weights.values())
     assert flat.elements == 16 + 112 + 16 + 16 + 16
 
 
@@ -54,7 +54,7 @@ def test_weights_of_several_dimensions_come_first() -> None:
     assert decaying == [weight.dim() > 1 for weight in flat.weights.values()]
 
 
-def test_names_and_order_are_those_of_the_weights() -> None:
+def test_names_and_order_match_the_weights() -> None:
     flat = FlatParameters(weights())
 
     assert list(flat.named_views(flat.values)) == list(weights())
@@ -65,11 +65,11 @@ def test_names_and_order_are_those_of_the_weights() -> None:
 
 def test_flattening_named_tensors_restores_the_vector() -> None:
     flat = FlatParameters(weights())
-    again = flat.flatten(
+    restored = flat.flatten(
         {name: item.clone() for name, item in flat.named_views(flat.values).items()}
     )
 
-    assert torch.equal(again, flat.values)
+    assert torch.equal(restored, flat.values)
 
 
 def test_a_network_computes_the_same_bits_from_views() -> None:
@@ -80,9 +80,9 @@ def test_a_network_computes_the_same_bits_from_views() -> None:
         network(images)[0].square().sum().backward()
 
     assert torch.equal(plain(images)[0], viewed(images)[0])
-    for item, other in zip(plain.parameters(), viewed.parameters(), strict=True):
-        assert item.grad is not None and other.grad is not None
-        assert torch.equal(item.grad, other.grad)
+    for ours, theirs in zip(plain.parameters(), viewed.parameters(), strict=True):
+        assert ours.grad is not None and theirs.grad is not None
+        assert torch.equal(ours.grad, theirs.grad)
 
 
 def test_a_stage_without_weights_is_an_empty_vector() -> None:
@@ -105,14 +105,14 @@ def test_weights_of_two_dtypes_are_refused() -> None:
         FlatParameters(mixed)
 
 
-def test_a_frozen_weight_stays_where_it_is() -> None:
+def test_a_frozen_weight_is_not_moved() -> None:
     named = weights()
     name = next(iter(named))
     named[name].requires_grad_(False)
-    place = named[name].data_ptr()
+    address = named[name].data_ptr()
     flat = FlatParameters(named)
 
     assert flat.frozen.keys() == {name}
     assert flat.weights.keys() == named.keys() - {name}
-    assert named[name].data_ptr() == place
+    assert named[name].data_ptr() == address
     assert flat.named_views(flat.values).keys() == flat.weights.keys()

@@ -1,4 +1,4 @@
-"""16-bit arithmetic as if: what layers hand on and what comes back are 16-bit numbers."""
+"""Emulated 16-bit arithmetic: activations and gradients between layers are 16-bit values."""
 
 import pytest
 import torch
@@ -19,54 +19,54 @@ from convoy.numerics.precision import (
 from convoy.parallel.slice import Slice
 
 CPU = torch.device("cpu")
-HALVES = [FLOAT16, BFLOAT16]
+HALF_FORMATS = [FLOAT16, BFLOAT16]
 NAMES = ["resnet8 A", "resnet8 strided groups", "efficientnet", "efficientnet by proxy"]
 
 
-def network_of(name: str, arithmetic: Arithmetic) -> Slice:
+def make_network(name: str, arithmetic: Arithmetic) -> Slice:
     layers = ALL[name].plan.layers
-    output = Slice(layers, build_layers(layers, seed=3))
-    output.set_arithmetic(arithmetic, rounds_input=True)
-    return output
+    network = Slice(layers, build_layers(layers, seed=3))
+    network.set_arithmetic(arithmetic, rounds_input=True)
+    return network
 
 
-def _note_gradient(made: Tensor, given: list[Tensor]) -> None:
-    made.register_hook(lambda back: given.append(back.clone()))
+def _record_gradient(output: Tensor, gradients: list[Tensor]) -> None:
+    output.register_hook(lambda gradient: gradients.append(gradient.clone()))
 
 
-def is_of(number: FloatFormat, values: Tensor) -> bool:
-    return torch.equal(number.round_nearest(values), values)
+def is_representable(float_format: FloatFormat, values: Tensor) -> bool:
+    return torch.equal(float_format.round_nearest(values), values)
 
 
-@pytest.mark.parametrize("number", HALVES, ids=lambda item: item.name)
+@pytest.mark.parametrize("float_format", HALF_FORMATS, ids=lambda item: item.name)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_layer_gets_16_bit_values_forward_and_backward(name: str, number: FloatFormat):
-    network = network_of(name, Arithmetic(number))
+def test_every_layer_gets_16_bit_values_forward_and_backward(name: str, float_format: FloatFormat):
+    network = make_network(name, Arithmetic(float_format))
     values: list[Tensor] = []
     for layer in ALL[name].plan.layers:
         item = network.layers[layer.name]
         item.register_forward_pre_hook(lambda _, args: values.extend(arg.clone() for arg in args))
         if needs_rounding(layer.operation):
-            item.register_forward_hook(lambda _, __, output: _note_gradient(output, values))
+            item.register_forward_hook(lambda _, __, output: _record_gradient(output, values))
     images, labels = images_and_labels(4, ALL[name].size)
     (logits,) = network.train()(images)
     F.cross_entropy(logits, labels).backward()
 
     assert len(values) > 1.5 * len(network.layers)
-    assert is_of(number, logits.detach())
-    assert all(is_of(number, item.detach()) for item in values)
+    assert is_representable(float_format, logits.detach())
+    assert all(is_representable(float_format, item.detach()) for item in values)
 
 
 def test_a_convolution_and_its_gradient_are_rounded_once():
-    """By hand: the layer computes in 32 bits, the rounding stands behind it."""
-    after = Arithmetic(FLOAT16).round_output
-    chance = torch.Generator().manual_seed(1)
-    values = torch.randn(2, 8, 5, 5, generator=chance, requires_grad=True)
-    weight, back = torch.randn(4, 8, 3, 3, generator=chance), torch.randn(2, 4, 3, 3)
-    output = after(F.conv2d(values, weight))
-    output.backward(back)
-    rounded_back = back.half().float()
-    expected = F.conv_transpose2d(rounded_back, weight)
+    """The layer computes in fp32, and its output is rounded."""
+    round_output = Arithmetic(FLOAT16).round_output
+    rng = torch.Generator().manual_seed(1)
+    values = torch.randn(2, 8, 5, 5, generator=rng, requires_grad=True)
+    weight, grad_output = torch.randn(4, 8, 3, 3, generator=rng), torch.randn(2, 4, 3, 3)
+    output = round_output(F.conv2d(values, weight))
+    output.backward(grad_output)
+    rounded = grad_output.half().float()
+    expected = F.conv_transpose2d(rounded, weight)
 
     assert torch.equal(output, F.conv2d(values, weight).half().float())
     torch.testing.assert_close(values.grad, expected)
@@ -86,8 +86,8 @@ def test_an_overflowing_gradient_is_infinite_or_saturated():
 
 def test_native_gradients_are_saturated():
     values = torch.ones(2, requires_grad=True)
-    back = torch.tensor([torch.inf, 2.0], dtype=torch.float16)
-    Arithmetic(FLOAT16, native=True, saturates=True).round_output(values * 1).backward(back)
+    grad_output = torch.tensor([torch.inf, 2.0], dtype=torch.float16)
+    Arithmetic(FLOAT16, native=True, saturates=True).round_output(values * 1).backward(grad_output)
 
     assert values.grad is not None
     assert values.grad.tolist() == [65504.0, 2.0]
@@ -102,24 +102,24 @@ def test_fp32_arithmetic_changes_nothing():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_native_and_emulated_arithmetic_agree(name: str):
-    """Each layer may differ by a rounding or two; what 16 bits lose is of the same size."""
+    """The difference is at most twice the rounding error of 16 bits."""
     images, _ = images_and_labels(4, ALL[name].size)
     emulated, native, full = (
-        network_of(name, item)(images)[0].detach()
+        make_network(name, item)(images)[0].detach()
         for item in (Arithmetic(FLOAT16), Arithmetic(FLOAT16, native=True), Arithmetic())
     )
-    lost = (emulated - full).abs().max()
+    error = (emulated - full).abs().max()
 
     assert native.dtype == torch.float32
-    assert is_of(FLOAT16, native)
-    assert (native - emulated).abs().max() <= 2 * lost
-    assert lost > 0
+    assert is_representable(FLOAT16, native)
+    assert (native - emulated).abs().max() <= 2 * error
+    assert error > 0
 
 
 def test_partial_sums_are_rounded_after_every_16_channels():
-    chance = torch.Generator().manual_seed(2)
-    values = torch.randn(3, 40, 6, 6, generator=chance)
-    weight, bias = torch.randn(5, 40, 3, 3, generator=chance), torch.randn(5, generator=chance)
+    rng = torch.Generator().manual_seed(2)
+    values = torch.randn(3, 40, 6, 6, generator=rng)
+    weight, bias = torch.randn(5, 40, 3, 3, generator=rng), torch.randn(5, generator=rng)
     arithmetic = Arithmetic(FLOAT16, half_partials=True)
     with arithmetic.context(CPU):
         output = F.conv2d(values, weight, bias, 1, 1)
@@ -133,8 +133,8 @@ def test_partial_sums_are_rounded_after_every_16_channels():
 
 
 def test_partial_sums_of_a_linear_layer_are_rounded():
-    chance = torch.Generator().manual_seed(2)
-    values, weight = torch.randn(3, 33, generator=chance), torch.randn(7, 33, generator=chance)
+    rng = torch.Generator().manual_seed(2)
+    values, weight = torch.randn(3, 33, generator=rng), torch.randn(7, 33, generator=rng)
     with Arithmetic(BFLOAT16, half_partials=True).context(CPU):
         output = F.linear(values, weight)
     total = torch.zeros(3, 7)
@@ -145,16 +145,16 @@ def test_partial_sums_of_a_linear_layer_are_rounded():
     torch.testing.assert_close(output, total, rtol=0, atol=0)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch of itself
-@pytest.mark.parametrize("number", HALVES, ids=lambda item: item.name)
-def test_a_compiled_function_rounds(number: FloatFormat):
-    """torch's compiler would take a cast and its way back for nothing."""
-    after = Arithmetic(number).round_output
-    program = torch.compile(lambda values: after(values + 0.001) + 0.0)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised inside torch
+@pytest.mark.parametrize("float_format", HALF_FORMATS, ids=lambda item: item.name)
+def test_a_compiled_function_rounds(float_format: FloatFormat):
+    """The compiler of torch would remove a cast and its inverse."""
+    round_output = Arithmetic(float_format).round_output
+    compiled = torch.compile(lambda values: round_output(values + 0.001) + 0.0)
     values = torch.randn(100, requires_grad=True)
-    output = program(values)
+    output = compiled(values)
     output.backward(torch.randn(100))
 
-    assert is_of(number, output.detach())
+    assert is_representable(float_format, output.detach())
     assert values.grad is not None
-    assert is_of(number, values.grad)
+    assert is_representable(float_format, values.grad)

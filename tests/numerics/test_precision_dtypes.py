@@ -1,4 +1,4 @@
-"""Number types, against what their bits say."""
+"""Float formats against torch and NumPy."""
 
 import numpy as np
 import pytest
@@ -7,13 +7,13 @@ import torch
 from convoy.numerics.precision import BFLOAT16, FLOAT16, FLOAT32, FLOAT_FORMATS, FloatFormat
 
 
-@pytest.mark.parametrize("number", FLOAT_FORMATS.values(), ids=lambda item: item.name)
-def test_formats_match_finfo_of_torch(number: FloatFormat):
-    found = torch.finfo(number.dtype)
+@pytest.mark.parametrize("float_format", FLOAT_FORMATS.values(), ids=lambda item: item.name)
+def test_formats_match_finfo_of_torch(float_format: FloatFormat):
+    finfo = torch.finfo(float_format.dtype)
 
-    assert number.max_value == found.max
-    assert number.smallest_normal == found.smallest_normal
-    assert 2.0**-number.fraction_bits == found.eps
+    assert float_format.max_value == finfo.max
+    assert float_format.smallest_normal == finfo.smallest_normal
+    assert 2.0**-float_format.fraction_bits == finfo.eps
 
 
 def test_rounding_to_nearest_matches_numpy():
@@ -36,6 +36,6 @@ def test_fp32_values_are_not_rounded():
 
 
 def test_saturation_clamps_infinities():
-    found = FLOAT16.saturate(torch.tensor([1e9, -torch.inf, 3.0]))
+    saturated = FLOAT16.saturate(torch.tensor([1e9, -torch.inf, 3.0]))
 
-    assert found.tolist() == [65504.0, -65504.0, 3.0]
+    assert saturated.tolist() == [65504.0, -65504.0, 3.0]

@@ -1,4 +1,4 @@
-"""EMA: against 64-bit numbers, cut anywhere, saved and loaded."""
+"""The EMA of weights and statistics: against float64, sharded, saved and loaded."""
 
 from itertools import pairwise
 
@@ -25,19 +25,19 @@ def weights() -> dict[str, nn.Parameter]:
 
 
 def optimizer_of(
-    named: dict[str, nn.Parameter], owned: range | None = None, kind: DtypePolicy | None = None
+    named: dict[str, nn.Parameter], owned: range | None = None, policy: DtypePolicy | None = None
 ) -> Optimizer:
     rule = Sgd(OptimizerConfig(momentum=0.9, weight_decay=0.0))
-    part = None if owned is None else OptimizerShard(owned)
-    return Optimizer(FlatParameters(named), rule, part, policy=kind)
+    shard = None if owned is None else OptimizerShard(owned)
+    return Optimizer(FlatParameters(named), rule, shard, policy=policy)
 
 
 def step(optimizer: Optimizer, update: int) -> None:
-    full = torch.randn(
+    gradient = torch.randn(
         optimizer.flat_params.elements, generator=torch.Generator().manual_seed(update)
     )
     owned = optimizer.shard_range
-    optimizer.step(full[owned.start : owned.stop].clone(), StepContext(0.1))
+    optimizer.step(gradient[owned.start : owned.stop].clone(), StepContext(0.1))
 
 
 @pytest.mark.parametrize("decay", [0.1, 0.9, 0.999])
@@ -50,11 +50,11 @@ def test_fifty_updates_follow_the_formula(decay: float):
         step(optimizer, update)
         statistic.add_(update)
         average.update()
-        live = {**named, "bn.running_mean": statistic}
-        for name, item in live.items():
-            now = item.detach().double().numpy()
+        tensors = {**named, "bn.running_mean": statistic}
+        for name, item in tensors.items():
+            current = item.detach().double().numpy()
             before = expected.get(name)
-            expected[name] = now if before is None else decay * before + (1 - decay) * now
+            expected[name] = current if before is None else decay * before + (1 - decay) * current
     actual = average.named_averages()
 
     assert actual.keys() == expected.keys()
@@ -91,26 +91,28 @@ def test_a_decay_close_to_one_is_not_biased():
     optimizer.flat_params.values.fill_(1.0)
     for _ in range(20_000):
         average.update()
-    # In 64 bits; with 0.9999 and 0.0001 rounded to 32 bits apart it would be off by 3e-4.
+    # Separate rounding of 0.9999 and 0.0001 to fp32 would cause an error of 3e-4.
     expected = 1 - 0.9999**20_000
 
     assert float(average.named_averages()["w"][0, 0]) == pytest.approx(expected, abs=5e-5)
 
 
 def test_shards_of_any_size_have_the_same_bits():
-    full = optimizer_of(weights())
-    alone = ExponentialMovingAverage(0.97, [full], {})
-    elements = full.flat_params.elements
-    cuts = [0, 16, 16 * 13, elements]
-    parts = [optimizer_of(weights(), range(first, last)) for first, last in pairwise(cuts)]
-    averages = [ExponentialMovingAverage(0.97, [part], {}) for part in parts]
+    full_optimizer = optimizer_of(weights())
+    full_average = ExponentialMovingAverage(0.97, [full_optimizer], {})
+    elements = full_optimizer.flat_params.elements
+    boundaries = [0, 16, 16 * 13, elements]
+    shards = [optimizer_of(weights(), range(first, last)) for first, last in pairwise(boundaries)]
+    averages = [ExponentialMovingAverage(0.97, [shard], {}) for shard in shards]
     for update in range(10):
-        for optimizer, average in zip([full, *parts], [alone, *averages], strict=True):
+        for optimizer, average in zip(
+            [full_optimizer, *shards], [full_average, *averages], strict=True
+        ):
             step(optimizer, update)
             average.update()
     joined = torch.cat([item._weights[0] for item in averages])
 
-    assert torch.equal(joined, alone._weights[0])
+    assert torch.equal(joined, full_average._weights[0])
 
 
 def test_a_vector_of_several_blocks_is_averaged_completely():
@@ -124,8 +126,8 @@ def test_a_vector_of_several_blocks_is_averaged_completely():
 
 
 def test_master_weights_are_averaged():
-    kind = DtypePolicy(param=FLOAT32, compute=BFLOAT16)
-    optimizer = optimizer_of(weights(), kind=kind)
+    policy = DtypePolicy(param=FLOAT32, compute=BFLOAT16)
+    optimizer = optimizer_of(weights(), policy=policy)
     average = ExponentialMovingAverage(0.9, [optimizer], {})
     step(optimizer, 0)
     average.update()
@@ -137,16 +139,16 @@ def test_master_weights_are_averaged():
 
 
 def test_a_restored_average_continues_with_the_same_bits():
-    optimizer, again = optimizer_of(weights()), optimizer_of(weights())
+    optimizer, other = optimizer_of(weights()), optimizer_of(weights())
     statistic = torch.ones(9)
     average = ExponentialMovingAverage(0.9, [optimizer], {"s": statistic})
     for update in range(3):
         step(optimizer, update)
         average.update()
     saved = {name: item.clone() for name, item in average.named_averages().items()}
-    resumed = ExponentialMovingAverage(0.9, [again], {"s": statistic})
+    resumed = ExponentialMovingAverage(0.9, [other], {"s": statistic})
     resumed.load_averages(saved)
-    again.flat_params.values.copy_(optimizer.flat_params.values)
+    other.flat_params.values.copy_(optimizer.flat_params.values)
     for item in (average, resumed):
         statistic.fill_(3.0)
         item.update()

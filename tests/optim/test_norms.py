@@ -1,4 +1,4 @@
-"""Lengths in 64 bits: of rows, along a tree that the number of rows decides."""
+"""Norms in float64: sums of squares of rows, added pairwise."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_a_row_has_the_same_bits_in_any_shard() -> None:
 
 def test_the_pairwise_sum_adds_the_second_half_to_the_first() -> None:
     parts = torch.tensor([1e16, 1.0, -1e16, 1.0, 1.0], dtype=torch.float64)
-    # three and two: 1e16 + 1 (lost), 1 + 1, -1e16; two and one: -1e16 upon 1e16; 0 + 2
+    # [1e16 + 1, 1 + 1, -1e16] with the first 1 lost, then [1e16 - 1e16, 2], then 0 + 2
 
     assert float(pairwise_sum(parts)) == 2.0
 
@@ -34,10 +34,10 @@ def test_the_pairwise_sum_adds_the_second_half_to_the_first() -> None:
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 64, 1000])
 def test_a_norm_is_the_root_of_the_sum_of_squares(rows: int) -> None:
     weight, gradient = noise((rows, 16), 1), noise((rows, 16), 2)
-    both = torch.stack(
+    row_sums = torch.stack(
         [row_sums_of_squares(weight.flatten()), row_sums_of_squares(gradient.flatten())], 1
     )
-    actual = euclidean_norms(both)
+    actual = euclidean_norms(row_sums)
 
     assert actual.weight == pytest.approx(np.linalg.norm(weight.double().numpy()), rel=1e-14)
     assert actual.gradient == pytest.approx(np.linalg.norm(gradient.double().numpy()), rel=1e-14)

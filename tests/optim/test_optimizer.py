@@ -1,4 +1,4 @@
-"""Gradient descent against torch's own, and its state as a checkpoint keeps it."""
+"""SGD against torch, and the optimizer state in a checkpoint."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -19,7 +19,7 @@ def make_optimizer(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -
 
 
 def torch_optimizer(named: Mapping[str, nn.Parameter], config: OptimizerConfig) -> torch.optim.SGD:
-    """torch's own, with decay for weights of more than one dimension alone."""
+    """SGD of torch, with weight decay only for weights of several dimensions."""
     values = list(named.values())
     groups = [
         {
@@ -89,19 +89,19 @@ def test_without_momentum_there_is_no_state():
 
 def test_a_restored_optimizer_continues_with_the_same_bits():
     config = OptimizerConfig()
-    straight = weights()
-    optimizer = make_optimizer(straight, config)
+    uninterrupted = weights()
+    optimizer = make_optimizer(uninterrupted, config)
     for update in range(3):
         optimizer.step(flattened(optimizer, update), StepContext(0.1))
     state = {name: tensor.clone() for name, tensor in optimizer.named_state().items()}
-    resumed = {name: nn.Parameter(item.detach().clone()) for name, item in straight.items()}
+    resumed = {name: nn.Parameter(item.detach().clone()) for name, item in uninterrupted.items()}
     other = make_optimizer(resumed, config)
     other.load_state(state)
     for update in range(3, 6):
         optimizer.step(flattened(optimizer, update), StepContext(0.1))
         other.step(flattened(other, update), StepContext(0.1))
 
-    assert all(torch.equal(straight[name], resumed[name]) for name in SHAPES)
+    assert all(torch.equal(uninterrupted[name], resumed[name]) for name in SHAPES)
 
 
 def test_loading_copies_the_checkpoint():
@@ -121,25 +121,25 @@ def test_weights_still_require_gradients():
     assert all(weight.requires_grad and weight.is_leaf for weight in named.values())
 
 
-def ranges(elements: int, cuts: list[int]) -> list[range]:
-    ends = [0, *cuts, elements]
+def ranges(elements: int, boundaries: list[int]) -> list[range]:
+    ends = [0, *boundaries, elements]
     return [range(first, last) for first, last in pairwise(ends)]
 
 
-@pytest.mark.parametrize("cuts", [[16], [112, 144], [0, 0, 160], [48, 128, 160]])
+@pytest.mark.parametrize("boundaries", [[16], [112, 144], [0, 0, 160], [48, 128, 160]])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_shards_have_the_bits_of_the_full_vector(cuts: list[int], momentum: float):
+def test_shards_have_the_bits_of_the_full_vector(boundaries: list[int], momentum: float):
     config = OptimizerConfig(momentum=momentum, weight_decay=0.05)
     full, parts = make_optimizer(weights(), config), FlatParameters(weights())
-    owners = [
+    shards = [
         Optimizer(parts, Sgd(config), OptimizerShard(owned))
-        for owned in ranges(parts.elements, cuts)
+        for owned in ranges(parts.elements, boundaries)
     ]
     for update in range(3):
         gradient = flattened(full, update)
-        for owner in owners:
-            owner.step(
-                gradient[owner.shard_range.start : owner.shard_range.stop].clone(), StepContext(0.1)
+        for shard in shards:
+            shard.step(
+                gradient[shard.shard_range.start : shard.shard_range.stop].clone(), StepContext(0.1)
             )
         full.step(gradient, StepContext(0.1))
 
@@ -148,20 +148,20 @@ def test_shards_have_the_bits_of_the_full_vector(cuts: list[int], momentum: floa
 
 def test_an_incomplete_last_block_matches_torch_bit_for_bit():
     large = nn.Parameter(noise((BLOCK_SIZE + 77, 2), 0, torch.float32))
-    twin = nn.Parameter(large.detach().clone())
+    reference_weight = nn.Parameter(large.detach().clone())
     config = OptimizerConfig(momentum=0.9, weight_decay=0.05)
     optimizer, reference = (
         make_optimizer({"large": large}, config),
-        torch_optimizer({"large": twin}, config),
+        torch_optimizer({"large": reference_weight}, config),
     )
     gradient = noise((BLOCK_SIZE + 77, 2), 1, torch.float32)
     optimizer.step(optimizer.flat_params.flatten({"large": gradient}), StepContext(0.1))
-    twin.grad = gradient
+    reference_weight.grad = gradient
     for group in reference.param_groups:
         group["lr"] = 0.1
     reference.step()
 
-    assert torch.equal(large, twin)
+    assert torch.equal(large, reference_weight)
 
 
 def test_a_shard_loads_its_range_of_the_full_state():
@@ -177,12 +177,12 @@ def test_a_shard_loads_its_range_of_the_full_state():
 
 def test_the_state_template_matches_the_state():
     optimizer = make_optimizer(weights(), OptimizerConfig())
-    form = optimizer.state_template()
+    template = optimizer.state_template()
 
-    assert {name: (item.shape, item.dtype) for name, item in form.items()} == {
+    assert {name: (item.shape, item.dtype) for name, item in template.items()} == {
         name: (item.shape, item.dtype) for name, item in optimizer.named_state().items()
     }
-    assert {item.device.type for item in form.values()} == {"meta"}
+    assert {item.device.type for item in template.values()} == {"meta"}
 
 
 def test_padding_stays_zero_during_updates():

@@ -1,4 +1,4 @@
-"""State in a mapped file: the same numbers, and no memory between updates."""
+"""Optimizer state in a mapped file: the same values, and no memory between updates."""
 
 import os
 from pathlib import Path
@@ -45,32 +45,32 @@ def test_eviction_frees_memory_and_preserves_the_values(tmp_path: Path) -> None:
     vector.copy_(expected)
     before = resident()
     storage.evict()
-    given_back = before - resident()
+    freed = before - resident()
 
-    assert given_back > 0.9 * ELEMENTS * 4
+    assert freed > 0.9 * ELEMENTS * 4
     assert torch.equal(vector, expected)
 
 
 def test_mmap_state_gives_the_bits_of_in_memory_state(tmp_path: Path) -> None:
-    state, mapped = sgd(), sgd(MmapStorage(tmp_path))
+    in_memory, mapped = sgd(), sgd(MmapStorage(tmp_path))
     for update in range(3):
         rng = torch.Generator().manual_seed(update)
         gradient = torch.randn(ELEMENTS, generator=rng)
-        state.step(gradient.clone(), StepContext(0.1))
+        in_memory.step(gradient.clone(), StepContext(0.1))
         mapped.step(gradient, StepContext(0.1))
 
-    assert torch.equal(state.flat_params.values, mapped.flat_params.values)
-    assert torch.equal(state.slots["velocity"], mapped.slots["velocity"])
+    assert torch.equal(in_memory.flat_params.values, mapped.flat_params.values)
+    assert torch.equal(in_memory.slots["velocity"], mapped.slots["velocity"])
 
 
 def test_no_state_is_resident_between_updates(tmp_path: Path) -> None:
     optimizer, gradient = sgd(MmapStorage(tmp_path)), torch.ones(ELEMENTS)
     optimizer.step(gradient, StepContext(0.1))
     before = resident()
-    assert bool((optimizer.slots["velocity"] > 0.5).all())  # reads all of it in
-    read_in = resident() - before
+    assert bool((optimizer.slots["velocity"] > 0.5).all())  # loads the state
+    loaded = resident() - before
 
-    assert read_in > 0.9 * ELEMENTS * 4
+    assert loaded > 0.9 * ELEMENTS * 4
 
 
 def test_the_state_file_is_unlinked(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_an_empty_range_needs_no_file(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_reported_before_the_first_update(tmp_path: Path) -> None:
-    room = os.statvfs(tmp_path)
-    too_many = room.f_blocks * room.f_frsize  # bytes of the whole disk, times four
+    disk = os.statvfs(tmp_path)
+    too_many = disk.f_blocks * disk.f_frsize  # four bytes each: four times the disk
 
     with pytest.raises(StorageError, match="--offload-optimizer"):
         MmapStorage(tmp_path).zeros(too_many, torch.empty(0))
@@ -105,8 +105,8 @@ def test_offloaded_state_is_in_host_memory_or_in_a_file(tmp_path: Path) -> None:
 
     assert isinstance(make_state_storage(cpu, True, tmp_path), MmapStorage)
     assert isinstance(make_state_storage(device, True, tmp_path), PinnedHostStorage)
-    for where in (cpu, device):
-        assert type(make_state_storage(where, False, tmp_path)) is StateStorage
+    for target in (cpu, device):
+        assert type(make_state_storage(target, False, tmp_path)) is StateStorage
 
 
 def test_host_storage_allocates_zeros_on_the_cpu() -> None:
@@ -117,10 +117,10 @@ def test_host_storage_allocates_zeros_on_the_cpu() -> None:
 
 
 def test_host_state_gives_the_bits_of_device_state() -> None:
-    state, hosted = sgd(), sgd(PinnedHostStorage())
+    on_device, hosted = sgd(), sgd(PinnedHostStorage())
     for update in range(3):
         gradient = torch.randn(ELEMENTS, generator=torch.Generator().manual_seed(update))
-        state.step(gradient.clone(), StepContext(0.1))
+        on_device.step(gradient.clone(), StepContext(0.1))
         hosted.step(gradient, StepContext(0.1))
 
-    assert torch.equal(state.flat_params.values, hosted.flat_params.values)
+    assert torch.equal(on_device.flat_params.values, hosted.flat_params.values)

@@ -1,4 +1,4 @@
-"""Every update rule: a part at a time, in numbers of fewer bits, in a file, saved and loaded."""
+"""Every update rule: sharded, with 16-bit state, with state in a file, saved and loaded."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -39,74 +39,76 @@ def run_updates(optimizer: Optimizer, updates: range) -> None:
         optimizer.step(flattened(optimizer, update), StepContext(0.1, update, update))
 
 
-def ranges(elements: int, cuts: list[int]) -> list[range]:
-    return [range(first, last) for first, last in pairwise([0, *cuts, elements])]
+def ranges(elements: int, boundaries: list[int]) -> list[range]:
+    return [range(first, last) for first, last in pairwise([0, *boundaries, elements])]
 
 
 class ThreadGather:
-    """Owners that wait for each other, as replicas do: each brings its rows, and gets all."""
+    """Threads that wait for each other like replicas; each contributes its rows and gets all."""
 
-    def __init__(self, owners: int) -> None:
-        self.rows = [torch.empty(0)] * owners
-        self.all_there = Barrier(owners, timeout=300)
+    def __init__(self, shards: int) -> None:
+        self.rows = [torch.empty(0)] * shards
+        self.barrier = Barrier(shards, timeout=300)
 
-    def complete(self, owner: int, rows: Tensor) -> Tensor:
-        self.rows[owner] = rows
-        self.all_there.wait()
+    def all_gather(self, shard: int, rows: Tensor) -> Tensor:
+        self.rows[shard] = rows
+        self.barrier.wait()
         full = torch.cat(self.rows)
-        self.all_there.wait()
+        self.barrier.wait()
         return full
 
 
-CUTS = [[16], [112, 144], [0, 0, 160], [48, 128, 160], list(range(16, 176, 16))]
+BOUNDARIES = [[16], [112, 144], [0, 0, 160], [48, 128, 160], list(range(16, 176, 16))]
 
 
-@pytest.mark.parametrize("cuts", CUTS)
+@pytest.mark.parametrize("boundaries", BOUNDARIES)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_shards_have_the_bits_of_the_full_vector(cuts: list[int], optimizer: str) -> None:
+def test_shards_have_the_bits_of_the_full_vector(boundaries: list[int], optimizer: str) -> None:
     full, parts = make_optimizer(optimizer), FlatParameters(weights())
-    owned = ranges(parts.elements, cuts)
-    meeting = ThreadGather(len(owned))
-    owners = [
-        Optimizer(parts, rule(optimizer), OptimizerShard(item, partial(meeting.complete, number)))
+    owned = ranges(parts.elements, boundaries)
+    gather = ThreadGather(len(owned))
+    shards = [
+        Optimizer(parts, rule(optimizer), OptimizerShard(item, partial(gather.all_gather, number)))
         for number, item in enumerate(owned)
     ]
-    with ThreadPoolExecutor(len(owners)) as threads:
+    with ThreadPoolExecutor(len(shards)) as threads:
         for update in range(3):
-            index = StepContext(0.1, update, update, 3.0, 2.0)
+            context = StepContext(0.1, update, update, 3.0, 2.0)
             gradient = flattened(full, update, 3.0)
-            shares = [gradient[item.start : item.stop].clone() for item in owned]
-            moves = [
-                threads.submit(owner.step, share, index)
-                for owner, share in zip(owners, shares, strict=True)
+            gradient_parts = [gradient[item.start : item.stop].clone() for item in owned]
+            futures = [
+                threads.submit(shard.step, part, context)
+                for shard, part in zip(shards, gradient_parts, strict=True)
             ]
-            for move in moves:
-                move.result()
-            full.step(gradient, index)
+            for future in futures:
+                future.result()
+            full.step(gradient, context)
 
     assert torch.equal(parts.values, full.flat_params.values)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_no_sharding_of_a_long_vector_changes_a_bit(optimizer: str) -> None:
-    """Blocks of all lengths: torch takes the last elements of a vector another way."""
+    """Vectors of all lengths, because torch computes the last elements with another kernel."""
     elements = 16 * 64
     gradient = noise((elements,), 1)
 
-    def after(cuts: list[int]) -> Tensor:
+    def values_after(boundaries: list[int]) -> Tensor:
         flat = FlatParameters({"plain": nn.Parameter(noise((elements, 1), 0))})
-        for owned in ranges(elements, cuts):
-            owner = Optimizer(flat, rule(optimizer), OptimizerShard(owned))
+        for owned in ranges(elements, boundaries):
+            shard = Optimizer(flat, rule(optimizer), OptimizerShard(owned))
             for update in range(3):
-                owner.step(
+                shard.step(
                     gradient[owned.start : owned.stop].clone(), StepContext(0.1, update, update)
                 )
         return flat.values
 
-    expected = after([])
+    expected = values_after([])
 
-    assert all(torch.equal(after([cut]), expected) for cut in range(16, elements, 16))
-    assert torch.equal(after(list(range(16, elements, 16))), expected)
+    assert all(
+        torch.equal(values_after([boundary]), expected) for boundary in range(16, elements, 16)
+    )
+    assert torch.equal(values_after(list(range(16, elements, 16))), expected)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -141,14 +143,14 @@ def test_saved_and_loaded_state_continues_with_the_same_bits(optimizer: str, sta
 @pytest.mark.parametrize("state", ["float32", "bfloat16"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_state_in_a_file_gives_the_same_bits(optimizer: str, state: str, tmp_path: Path) -> None:
-    saved, mapped = (
+    in_memory, mapped = (
         make_optimizer(optimizer, state),
         make_optimizer(optimizer, state, MmapStorage(tmp_path)),
     )
-    for item in (saved, mapped):
+    for item in (in_memory, mapped):
         run_updates(item, range(4))
 
-    assert torch.equal(saved.flat_params.values, mapped.flat_params.values)
+    assert torch.equal(in_memory.flat_params.values, mapped.flat_params.values)
 
 
 def test_16_bit_state_is_rounded_at_the_end_of_an_update() -> None:
@@ -169,10 +171,11 @@ def test_a_frozen_weight_has_its_initial_state_and_does_not_change(optimizer: st
     before = named["conv.weight"].clone()
     item = Optimizer(FlatParameters(named), rule(optimizer))
     item.step(torch.ones(item.flat_params.elements), StepContext(0.5))
-    firsts = item.rule.slots
+    initial = item.rule.slots
     make_optimizer(optimizer).load_state(item.named_state())
 
     assert torch.equal(named["conv.weight"], before)
     assert all(
-        (item.named_state()[f"conv.weight/{slot}"] == first).all() for slot, first in firsts.items()
+        (item.named_state()[f"conv.weight/{slot}"] == value).all()
+        for slot, value in initial.items()
     )

@@ -1,4 +1,4 @@
-"""Each update rule over twenty updates: against its formula in 64 bits, and torch's own."""
+"""Twenty updates of each update rule against its formula in float64 and against torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,17 +18,17 @@ from convoy.optim.optimizer import Optimizer, OptimizerShard
 from convoy.optim.update_rules import Lars, ParamNorms, StepContext, make_update_rule
 
 Array = npt.NDArray[np.float64]
-SAMPLES = 4096  # of an update
+SAMPLES = 4096  # per update
 OPTIMIZERS = ("sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars")
-SCALED = ("conv.weight", "fc.weight")  # by LARS
-# Large where they are usually small, so that a wrong place of one shows.
-FIGURES = OptimizerConfig(
+SCALED = ("conv.weight", "fc.weight")  # weights with a LARS trust ratio
+# Larger than usual, so that a wrong use of any value shows.
+CONFIG = OptimizerConfig(
     weight_decay=0.05, optimizer_eps=0.02, rmsprop_decay=0.8, lars_eeta=0.3, lars_epsilon=0.1
 )
 
 
 def config_of(optimizer: str, momentum: float = 0.9) -> OptimizerConfig:
-    return replace(FIGURES, optimizer=optimizer, momentum=momentum)
+    return replace(CONFIG, optimizer=optimizer, momentum=momentum)
 
 
 def make_optimizer(
@@ -39,20 +39,20 @@ def make_optimizer(
 
 @dataclass
 class ReferenceState:
-    """One weight with its state, in 64 bits."""
+    """A weight and its state in float64."""
 
     w: Array
     m: Array
     s: Array
-    decay: float  # of this weight
+    decay: float  # weight decay of this weight
     scaled: bool
 
 
 @dataclass(frozen=True)
 class ReferenceStep:
-    """One update."""
+    """The inputs of an update."""
 
-    g: Array  # of the scaled loss
+    g: Array  # gradient of the scaled loss
     rate: float
     scale: float
     count: int  # from 1
@@ -61,52 +61,52 @@ class ReferenceStep:
 Formula = Callable[[ReferenceState, ReferenceStep, OptimizerConfig], None]
 
 
-def sgd(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None:
-    h = at.g / at.scale + x.decay * x.w
+def sgd(x: ReferenceState, step: ReferenceStep, c: OptimizerConfig) -> None:
+    h = step.g / step.scale + x.decay * x.w
     x.m = c.momentum * x.m + h
-    x.w = x.w - at.rate * x.m
+    x.w = x.w - step.rate * x.m
 
 
-def adamw(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None:
-    h = at.g / at.scale
+def adamw(x: ReferenceState, step: ReferenceStep, c: OptimizerConfig) -> None:
+    h = step.g / step.scale
     x.m = 0.9 * x.m + 0.1 * h
     x.s = 0.999 * x.s + 0.001 * h**2
-    mean, square = x.m / (1 - 0.9**at.count), x.s / (1 - 0.999**at.count)
-    x.w = x.w - at.rate * x.decay * x.w - at.rate * mean / (np.sqrt(square) + c.optimizer_eps)
+    mean, square = x.m / (1 - 0.9**step.count), x.s / (1 - 0.999**step.count)
+    x.w = x.w - step.rate * x.decay * x.w - step.rate * mean / (np.sqrt(square) + c.optimizer_eps)
 
 
-def rmsprop(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None:
-    h = at.g / at.scale + x.decay * x.w
+def rmsprop(x: ReferenceState, step: ReferenceStep, c: OptimizerConfig) -> None:
+    h = step.g / step.scale + x.decay * x.w
     x.s = c.rmsprop_decay * x.s + (1 - c.rmsprop_decay) * h**2
     x.m = c.momentum * x.m + h / (np.sqrt(x.s) + c.optimizer_eps)
-    x.w = x.w - at.rate * x.m
+    x.w = x.w - step.rate * x.m
 
 
-def rmsprop_tf(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None:
-    h = (at.g + at.scale * x.decay * x.w) / at.scale
-    before = np.ones_like(x.s) if at.count == 1 else x.s
+def rmsprop_tf(x: ReferenceState, step: ReferenceStep, c: OptimizerConfig) -> None:
+    h = (step.g + step.scale * x.decay * x.w) / step.scale
+    before = np.ones_like(x.s) if step.count == 1 else x.s
     x.s = before + (1 - c.rmsprop_decay) * (h**2 - before)
-    x.m = c.momentum * x.m + at.rate * h / np.sqrt(x.s + c.optimizer_eps)
+    x.m = c.momentum * x.m + step.rate * h / np.sqrt(x.s + c.optimizer_eps)
     x.w = x.w - x.m
 
 
-def lars(x: ReferenceState, at: ReferenceStep, c: OptimizerConfig) -> None:
-    local = c.lars_weight_decay
-    inner = c.weight_decay if local is None else local
-    h = at.g / at.scale + (0 if local is None else x.decay) * x.w
+def lars(x: ReferenceState, step: ReferenceStep, c: OptimizerConfig) -> None:
+    lars_decay = c.lars_weight_decay
+    inner = c.weight_decay if lars_decay is None else lars_decay
+    h = step.g / step.scale + (0 if lars_decay is None else x.decay) * x.w
     q = 1.0
     if x.scaled:
-        length, way = np.linalg.norm(x.w), np.linalg.norm(h)
-        if length > 0 and way > 0:
-            q = c.lars_eeta * length / (way + inner * length + c.lars_epsilon)
+        weight_norm, gradient_norm = np.linalg.norm(x.w), np.linalg.norm(h)
+        if weight_norm > 0 and gradient_norm > 0:
+            q = c.lars_eeta * weight_norm / (gradient_norm + inner * weight_norm + c.lars_epsilon)
         h = h + inner * x.w
-    x.m = c.momentum * x.m + at.rate * q * h
+    x.m = c.momentum * x.m + step.rate * q * h
     x.w = x.w - x.m
 
 
 FORMULAS: dict[str, Formula] = {
     "sgd": sgd,
-    "sgd_combined": sgd,  # other units, the same mathematics
+    "sgd_combined": sgd,  # the same formula in other units
     "adamw": adamw,
     "rmsprop": rmsprop,
     "rmsprop_tf": rmsprop_tf,
@@ -114,18 +114,18 @@ FORMULAS: dict[str, Formula] = {
 }
 
 
-def by_formula(config: OptimizerConfig, scales: list[float]) -> dict[str, Array]:
+def reference_weights(config: OptimizerConfig, scales: list[float]) -> dict[str, Array]:
     """The weights after twenty updates."""
-    sheets = {}
+    states = {}
     for name, weight in weights().items():
         w = weight.detach().double().numpy()
         decay = config.weight_decay if w.ndim > 1 else 0.0
-        sheets[name] = ReferenceState(w, np.zeros_like(w), np.zeros_like(w), decay, name in SCALED)
+        states[name] = ReferenceState(w, np.zeros_like(w), np.zeros_like(w), decay, name in SCALED)
     for update, (rate, scale) in enumerate(zip(RATES, scales, strict=True)):
-        for sheet, gradient in zip(sheets.values(), gradients(update), strict=True):
-            now = ReferenceStep(gradient.double().numpy() * scale, rate, scale, update + 1)
-            FORMULAS[config.optimizer](sheet, now, config)
-    return {name: sheet.w for name, sheet in sheets.items()}
+        for state, gradient in zip(states.values(), gradients(update), strict=True):
+            step = ReferenceStep(gradient.double().numpy() * scale, rate, scale, update + 1)
+            FORMULAS[config.optimizer](state, step, config)
+    return {name: state.w for name, state in states.items()}
 
 
 def run_updates(optimizer: Optimizer, scales: list[float]) -> None:
@@ -137,17 +137,18 @@ def run_updates(optimizer: Optimizer, scales: list[float]) -> None:
 
 
 def max_difference(actual: dict[str, nn.Parameter], expected: dict[str, Array]) -> float:
-    """The largest difference of any number."""
     pairs = ((actual[name].detach().double().numpy(), item) for name, item in expected.items())
     return max(float(np.abs(item - other).max()) for item, other in pairs)
 
 
-STEADY = [1.0] * 20
+CONSTANT = [1.0] * 20
 RISING = [2.0 ** (update // 4) for update in range(20)]
-ODD = [1.0 + 0.7 * (update % 3) for update in range(20)]
+VARYING = [1.0 + 0.7 * (update % 3) for update in range(20)]
 
 
-@pytest.mark.parametrize("scales", [STEADY, RISING, ODD], ids=["steady", "rising", "odd"])
+@pytest.mark.parametrize(
+    "scales", [CONSTANT, RISING, VARYING], ids=["constant", "rising", "varying"]
+)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_twenty_updates_follow_the_formula(
@@ -155,7 +156,7 @@ def test_twenty_updates_follow_the_formula(
 ) -> None:
     config, named = config_of(optimizer, momentum), weights()
     run_updates(make_optimizer(named, config), scales)
-    expected = by_formula(config, scales)
+    expected = reference_weights(config, scales)
 
     assert max_difference(weights(), expected) > 0.5
     assert max_difference(named, expected) < 2e-5
@@ -163,18 +164,18 @@ def test_twenty_updates_follow_the_formula(
 
 def test_both_weight_decays_of_lars_follow_the_formula() -> None:
     config, named = replace(config_of("lars"), lars_weight_decay=0.2), weights()
-    run_updates(make_optimizer(named, config), ODD)
+    run_updates(make_optimizer(named, config), VARYING)
 
-    assert max_difference(named, by_formula(config, ODD)) < 2e-5
+    assert max_difference(named, reference_weights(config, VARYING)) < 2e-5
 
 
 def test_the_rmsprop_decay_may_depend_on_the_samples_of_an_update() -> None:
     config = replace(config_of("rmsprop_tf"), rmsprop_base_decay_exp=-14.0)
     named = weights()
-    run_updates(make_optimizer(named, config), STEADY)
-    result = replace(config, rmsprop_decay=1 - 4096 / 16384)  # 1 − 2^−14 × 4096
+    run_updates(make_optimizer(named, config), CONSTANT)
+    resolved = replace(config, rmsprop_decay=1 - 4096 / 16384)  # 1 − 2^−14 × 4096
 
-    assert max_difference(named, by_formula(result, STEADY)) < 2e-5
+    assert max_difference(named, reference_weights(resolved, CONSTANT)) < 2e-5
 
 
 def test_a_negative_rmsprop_decay_is_refused_with_the_formula() -> None:
@@ -209,9 +210,9 @@ def torch_optimizer(
     "config", [config_of("adamw"), config_of("rmsprop"), config_of("rmsprop", 0.0)]
 )
 def test_twenty_updates_match_torch_up_to_the_last_bits(config: OptimizerConfig) -> None:
-    """torch joins some operations that are apart here: seven digits remain of 1."""
+    """torch fuses some operations that convoy computes separately."""
     actual, theirs = weights(), weights()
-    run_updates(make_optimizer(actual, config), STEADY)
+    run_updates(make_optimizer(actual, config), CONSTANT)
     reference = torch_optimizer(theirs, config)
     for update, rate in enumerate(RATES):
         for weight, gradient in zip(theirs.values(), gradients(update), strict=True):
@@ -238,27 +239,27 @@ def test_the_velocity_of_sgd_combined_has_the_units_of_the_scaled_loss() -> None
     ratio = replace(config_of("sgd_combined"), loss_velocity_scaling_ratio=4.0)
     combined = make_optimizer(weights(), ratio)
     for update, (scale, before) in enumerate([(128.0, 128.0), (256.0, 128.0)]):
-        index = StepContext(0.1, update, update, scale, before)
-        plain.step(flattened(plain, update, scale), index)
-        combined.step(flattened(combined, update, scale), index)
+        context = StepContext(0.1, update, update, scale, before)
+        plain.step(flattened(plain, update, scale), context)
+        combined.step(flattened(combined, update, scale), context)
 
         assert torch.equal(combined.slots["velocity"], plain.slots["velocity"] * (scale / 4))
 
 
 def test_only_a_scaled_16_bit_velocity_preserves_small_gradients() -> None:
-    kind, index = (
+    policy, context = (
         DtypePolicy(state=FLOAT_FORMATS["float16"]),
         StepContext(0.1, loss_scale=1024.0, previous_loss_scale=1024.0),
     )
-    state = {}
+    is_preserved = {}
     for optimizer in ("sgd", "sgd_combined"):
         flat = FlatParameters(weights())
-        item = Optimizer(flat, make_update_rule(config_of(optimizer), SAMPLES), policy=kind)
+        item = Optimizer(flat, make_update_rule(config_of(optimizer), SAMPLES), policy=policy)
         flat.values.zero_()
-        item.step(torch.full_like(flat.values, 1e-8 * 1024), index)
-        state[optimizer] = bool(item.slots["velocity"].any())
+        item.step(torch.full_like(flat.values, 1e-8 * 1024), context)
+        is_preserved[optimizer] = bool(item.slots["velocity"].any())
 
-    assert state == {"sgd": False, "sgd_combined": True}
+    assert is_preserved == {"sgd": False, "sgd_combined": True}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Who differs, from digests alone."""
+"""Replicas that differ are identified by the digests of their weights."""
 
 import re
 
@@ -25,8 +25,8 @@ def test_replicas_that_differ_from_the_majority_are_named(
     with pytest.raises(NumericError) as caught:
         check_replicas_equal(digests, range(len(digests)), update=7)
 
-    blamed = str(caught.value).partition(", but replica ")[0]
-    assert [int(item) for item in re.findall(r"replica (\d+)", blamed)] == odd
+    differing = str(caught.value).partition(", but replica ")[0]
+    assert [int(item) for item in re.findall(r"replica (\d+)", differing)] == odd
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])

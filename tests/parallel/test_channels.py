@@ -1,4 +1,4 @@
-"""What crosses a border is not copied: it lies in memory as the transport wants it already."""
+"""Activations are sent to the next stage without a copy."""
 
 from collections.abc import Sequence
 
@@ -17,51 +17,51 @@ CPU = torch.device("cpu")
 FAMILIES = ("resnet50", "resnext14", "efficientnet-b0", "mobilenet", "mobilenet-v3-small")
 
 
-class Arrived(dist.Work):
-    """Nothing is on its way here."""
+class CompletedWork(dist.Work):
+    """A transfer that is already complete."""
 
     def wait(self, timeout: object = None) -> bool:
         del timeout
         return True
 
 
-class Watched(P2PChannel):
-    """A channel that notes what is handed to the transport."""
+class RecordingChannel(P2PChannel):
+    """A channel that records the tensors it sends and receives."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        super().__init__(shapes, CPU, None, 0, 0)  # type: ignore[arg-type]  # it needs no group
+        super().__init__(shapes, CPU, None, 0, 0)  # type: ignore[arg-type]  # no group is needed
         self.sent: list[Tensor] = []
-        self.awaited: list[Tensor] = []
+        self.received: list[Tensor] = []
 
     def _isend(self, tensor: Tensor) -> dist.Work:
         self.sent.append(tensor)
-        return Arrived()
+        return CompletedWork()
 
     def _irecv(self, tensor: Tensor) -> dist.Work:
-        self.awaited.append(tensor.fill_(1))
-        return Arrived()
+        self.received.append(tensor.fill_(1))
+        return CompletedWork()
 
 
-def handed_over(*bundles: Sequence[Tensor]) -> list[Tensor]:
-    """What the transport gets of these bundles, without the header that tells their strides."""
-    channel = Watched([tuple(item.shape) for item in bundles[0]])
+def sent_tensors(*bundles: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors that are sent for these bundles, without the header with their strides."""
+    channel = RecordingChannel([tuple(item.shape) for item in bundles[0]])
     for bundle in bundles:
         channel.send(bundle)
     return [item for item in channel.sent if item.is_floating_point()]
 
 
-def is_copy(handed: Tensor, given: Tensor) -> bool:
-    return handed.data_ptr() != given.data_ptr()
+def is_copy(tensor: Tensor, original: Tensor) -> bool:
+    return tensor.data_ptr() != original.data_ptr()
 
 
-def bundles_of(model: str, training: bool) -> list[tuple[str, tuple[Tensor, ...]]]:
-    """What would cross a border before each layer."""
+def bundles_before_layers(model: str, training: bool) -> list[tuple[str, tuple[Tensor, ...]]]:
+    """The tensors that a stage boundary before each layer would transfer."""
     config = build_config(
         {"model": model, "data": "synthetic", "image_size": 32, "num_classes": 10}
     )
     layers = plan_network(config).layers
     network = Slice(layers, build_layers(layers, seed=0)).train(training)
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # incomplete stub
     bundle: tuple[Tensor, ...] = (torch.randn(2, 32, 32, 3).permute(0, 3, 1, 2),)
     found = []
     with torch.no_grad():
@@ -71,13 +71,13 @@ def bundles_of(model: str, training: bool) -> list[tuple[str, tuple[Tensor, ...]
     return found
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["training", "answering"])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @pytest.mark.parametrize("model", FAMILIES)
 def test_no_activation_of_any_family_is_copied_at_a_boundary(model: str, training: bool) -> None:
     copied = [
         name
-        for name, bundle in bundles_of(model, training)
-        for item, values in zip(handed_over(bundle), bundle, strict=True)
+        for name, bundle in bundles_before_layers(model, training)
+        for item, values in zip(sent_tensors(bundle), bundle, strict=True)
         if is_copy(item, values) or not item.is_contiguous()
     ]
 
@@ -85,7 +85,7 @@ def test_no_activation_of_any_family_is_copied_at_a_boundary(model: str, trainin
 
 
 PIXELS = torch.arange(24.0).view(2, 12, 1, 1)
-ONE_PIXEL = [(12, 1, 1, 1), (12, 1, 12, 12), (12, 1, 7, 3)]  # of the same numbers in a row
+ONE_PIXEL = [(12, 1, 1, 1), (12, 1, 12, 12), (12, 1, 7, 3)]  # strides of the same contiguous values
 
 
 @pytest.mark.parametrize("first", ONE_PIXEL)
@@ -93,47 +93,47 @@ ONE_PIXEL = [(12, 1, 1, 1), (12, 1, 12, 12), (12, 1, 7, 3)]  # of the same numbe
 def test_strides_of_a_single_pixel_image_do_not_matter(
     first: tuple[int, ...], later: tuple[int, ...]
 ) -> None:
-    reported, values = (PIXELS.as_strided(PIXELS.shape, item) for item in (first, later))
-    sent = handed_over((reported,), (values,))[1]
-    seen = to_strides(values, first)
+    earlier, values = (PIXELS.as_strided(PIXELS.shape, item) for item in (first, later))
+    sent = sent_tensors((earlier,), (values,))[1]
+    converted = to_strides(values, first)
 
     assert not is_copy(sent, values)
-    assert not is_copy(seen, values)
-    assert seen.stride() == first
-    assert torch.equal(seen, PIXELS)
+    assert not is_copy(converted, values)
+    assert converted.stride() == first
+    assert torch.equal(converted, PIXELS)
 
 
 def test_later_bundles_are_converted_to_the_strides_of_the_first() -> None:
     first = torch.randn(2, 3, 4, 4)
     later = torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
-    sent = handed_over((first,), (later,))[1]
+    sent = sent_tensors((first,), (later,))[1]
 
     assert is_copy(sent, later)
     assert torch.equal(sent, later)
 
 
 def test_expanded_tensors_are_made_dense() -> None:
-    spread = torch.randn(2, 3, 1, 1).expand(2, 3, 4, 4)
-    (sent,) = handed_over((spread,))
+    expanded = torch.randn(2, 3, 1, 1).expand(2, 3, 4, 4)
+    (sent,) = sent_tensors((expanded,))
 
     assert sent.is_contiguous()
-    assert sent.numel() == spread.numel()
+    assert sent.numel() == expanded.numel()
 
 
 def test_one_bundle_is_prefetched_once_its_strides_are_known() -> None:
-    channel = Watched([(2, 3)])
+    channel = RecordingChannel([(2, 3)])
     channel.prefetch()
-    before = len(channel.awaited)
+    before = len(channel.received)
     channel.receive()
-    first = len(channel.awaited)
+    first = len(channel.received)
     channel.prefetch()
     channel.prefetch()
-    ahead = len(channel.awaited)
+    ahead = len(channel.received)
     channel.receive()
 
-    assert (before, first, ahead, len(channel.awaited)) == (0, 2, 3, 3)
+    assert (before, first, ahead, len(channel.received)) == (0, 2, 3, 3)
 
 
 def test_a_batch_of_another_size_is_refused() -> None:
     with pytest.raises(AssertionError, match="pad the last batch"):
-        Watched([(2, 3)]).send([torch.zeros(1, 3)])
+        RecordingChannel([(2, 3)]).send([torch.zeros(1, 3)])

@@ -1,4 +1,4 @@
-"""Batch statistics over real processes: one replica's training, whatever the order of work."""
+"""Synchronized batch norm in real processes trains like one replica with larger micro-batches."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -19,94 +19,100 @@ TWO_STAGES = starts_of(Case(), "layer2/0/conv2")  # inside a block
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelinePool]:
-    with pipeline_pool(2, tmp_path_factory.mktemp("two")) as output:
-        yield output
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelinePool]:
+    with pipeline_pool(2, tmp_path_factory.mktemp("two")) as pool:
+        yield pool
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelinePool]:
-    with pipeline_pool(4, tmp_path_factory.mktemp("four")) as output:
-        yield output
+def four_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelinePool]:
+    with pipeline_pool(4, tmp_path_factory.mktemp("four")) as pool:
+        yield pool
 
 
 @pytest.fixture(scope="module")
-def plain(two: PipelinePool) -> Arrays:
-    """Two replicas of one stage, nothing computed again."""
-    first, second = two.run(train, of_two())
-    assert same(first, second)
+def baseline(two_processes: PipelinePool) -> Arrays:
+    """Two replicas of one stage without recomputation."""
+    first, second = two_processes.run(train, two_replica_case())
+    assert is_equal(first, second)
     return first
 
 
-def of_two(**words: Any) -> NormSyncCase:
-    return NormSyncCase(Case(**SMALL, **words), BatchPlan(4, 4, 2, bn_span=2))
+def two_replica_case(**options: Any) -> NormSyncCase:
+    return NormSyncCase(Case(**SMALL, **options), BatchPlan(4, 4, 2, bn_span=2))
 
 
 @cache
-def one_replica(spanned: NormSyncCase) -> Arrays:
-    return train(None, spanned.larger())
+def train_one_replica(case: NormSyncCase) -> Arrays:
+    return train(None, case.larger())
 
 
-def same(one: Arrays, two: Arrays) -> bool:
-    return one.keys() == two.keys() and all(np.array_equal(one[name], two[name]) for name in one)
+def is_equal(ours: Arrays, theirs: Arrays) -> bool:
+    return ours.keys() == theirs.keys() and all(
+        np.array_equal(item, theirs[name]) for name, item in ours.items()
+    )
 
 
-def apart(one: Arrays, two: Arrays) -> float:
+def relative_difference(ours: Arrays, theirs: Arrays) -> float:
     """The largest difference, relative to the largest value of its tensor."""
-    assert one.keys() == two.keys()
-    return max(float(np.abs(one[name] - two[name]).max() / np.abs(two[name]).max()) for name in one)
+    assert ours.keys() == theirs.keys()
+    return max(
+        float(np.abs(item - theirs[name]).max() / np.abs(theirs[name]).max())
+        for name, item in ours.items()
+    )
 
 
-def test_gathered_tensors_are_in_replica_order(four: PipelinePool):
+def test_gathered_tensors_are_in_replica_order(four_processes: PipelinePool):
     sizes = [(2, 1 + 37 * number % 500) for number in range(40)]
-    seen = four.run(gather, sizes)
+    gathered = four_processes.run(gather, sizes)
 
-    assert seen == [[[100.0 * n + place for place in range(4)] for n in range(40)]] * 4
+    assert gathered == [[[100.0 * n + rank for rank in range(4)] for n in range(40)]] * 4
 
 
-def test_two_replicas_train_as_one_with_larger_micro_batches(plain: Arrays):
-    """StageResult was 1e-6 after three updates, statistics included."""
-
-    assert apart(plain, one_replica(of_two())) < 1e-4
+def test_two_replicas_train_as_one_with_larger_micro_batches(baseline: Arrays):
+    """The measured difference is 1e-6 after three updates, statistics included."""
+    assert relative_difference(baseline, train_one_replica(two_replica_case())) < 1e-4
 
 
 @pytest.mark.parametrize("span", [2, 4])
-@pytest.mark.parametrize("recompute", [None, ()], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("recompute", [None, ()], ids=["stored", "recomputed"])
 def test_four_replicas_train_as_one_with_larger_micro_batches(
-    four: PipelinePool, span: int, recompute: tuple[str, ...] | None
+    four_processes: PipelinePool, span: int, recompute: tuple[str, ...] | None
 ):
-    """StageResult were 1e-6 for two spans of two and 2e-6 for one of four."""
-    spanned = NormSyncCase(Case(**SMALL, recompute=recompute), BatchPlan(4, 2, 4, span))
-    first, *others = four.run(train, spanned)
+    """The measured difference is 1e-6 for two spans of two and 2e-6 for one of four."""
+    case = NormSyncCase(Case(**SMALL, recompute=recompute), BatchPlan(4, 2, 4, span))
+    first, *others = four_processes.run(train, case)
 
-    assert all(same(first, other) for other in others)
-    assert apart(first, one_replica(spanned)) < 1e-4
+    assert all(is_equal(first, other) for other in others)
+    assert relative_difference(first, train_one_replica(case)) < 1e-4
 
 
-def test_without_a_span_the_results_differ(two: PipelinePool):
-    alone = NormSyncCase(Case(**SMALL), BatchPlan(4, 4, 2))
-    first, _ = two.run(train, alone)
+def test_without_a_span_the_results_differ(two_processes: PipelinePool):
+    independent = NormSyncCase(Case(**SMALL), BatchPlan(4, 4, 2))
+    first, _ = two_processes.run(train, independent)
 
-    assert apart(first, one_replica(of_two())) > 1e-2
+    assert relative_difference(first, train_one_replica(two_replica_case())) > 1e-2
 
 
 @pytest.mark.parametrize("points", [(), (r"layer\d/\d/relu",), (".*",)], ids=str)
-def test_recomputation_changes_no_bit(two: PipelinePool, plain: Arrays, points: tuple[str, ...]):
-    ended = two.run(train, of_two(recompute=points))
+def test_recomputation_changes_no_bit(
+    two_processes: PipelinePool, baseline: Arrays, points: tuple[str, ...]
+):
+    results = two_processes.run(train, two_replica_case(recompute=points))
 
-    assert all(same(item, plain) for item in ended)
+    assert all(is_equal(item, baseline) for item in results)
 
 
 @pytest.mark.parametrize("schedule", ["grouped", "interleaved", "sequential"])
-@pytest.mark.parametrize("recompute", [None, ()], ids=["kept", "recomputed"])
+@pytest.mark.parametrize("recompute", [None, ()], ids=["stored", "recomputed"])
 def test_stages_and_schedules_change_no_bit(
-    four: PipelinePool, plain: Arrays, schedule: str, recompute: tuple[str, ...] | None
+    four_processes: PipelinePool, baseline: Arrays, schedule: str, recompute: tuple[str, ...] | None
 ):
-    """Several micro-batches are between forward and backward."""
-    staged = of_two(starts=TWO_STAGES, schedule=schedule, recompute=recompute)
-    ended = four.run(train, staged)
+    """Several micro-batches are between their forward and backward passes."""
+    case = two_replica_case(starts=TWO_STAGES, schedule=schedule, recompute=recompute)
+    results = four_processes.run(train, case)
     replicas = [
-        dict(chain(*(item.items() for item in ended[index : index + 2]))) for index in (0, 2)
+        dict(chain(*(item.items() for item in results[index : index + 2]))) for index in (0, 2)
     ]
 
-    assert all(same(replica, plain) for replica in replicas)
+    assert all(is_equal(replica, baseline) for replica in replicas)

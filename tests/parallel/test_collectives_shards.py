@@ -1,4 +1,4 @@
-"""Every element has one owner, every portion one turn, and messages fit the buffer."""
+"""Shards and buckets contain every element once, and buckets fit the buffer."""
 
 import pytest
 
@@ -32,23 +32,21 @@ def test_a_short_vector_has_empty_shards_on_the_last_replicas() -> None:
 def test_buckets_cover_every_shard_once(elements: int, size: int) -> None:
     shards = Shards(elements, 3)
     for replica in range(3):
-        portions = [
+        buckets = [
             shards.range_of(replica)[first : first + size] for first in range(0, shards.size, size)
         ]
-        covered = [
-            element for portion in portions for element in range(portion.start, portion.stop)
-        ]
+        covered = [element for bucket in buckets for element in range(bucket.start, bucket.stop)]
 
         assert covered == list(shards.range_of(replica))
 
 
-@pytest.mark.parametrize("most_bytes", [1, 64, 1000, 4096, 1 << 20])
+@pytest.mark.parametrize("max_bytes", [1, 64, 1000, 4096, 1 << 20])
 @pytest.mark.parametrize("copies", [1, 2, 6])
-def test_buckets_fit_the_buffer_or_are_one_cache_line(most_bytes: int, copies: int) -> None:
-    size = bucket_size(100_000, copies, most_bytes, element_bytes=4)
+def test_buckets_fit_the_buffer_or_are_one_cache_line(max_bytes: int, copies: int) -> None:
+    size = bucket_size(100_000, copies, max_bytes, element_bytes=4)
 
     assert size % ALIGNMENT == 0 or size == 100_000
-    assert size == ALIGNMENT or copies * size * 4 <= most_bytes
+    assert size == ALIGNMENT or copies * size * 4 <= max_bytes
 
 
 def test_a_large_buffer_has_one_bucket_per_shard() -> None:

@@ -1,4 +1,4 @@
-"""Processes decide together, and one that strays is named with both entries."""
+"""Processes exchange values at sync points; a process out of sync is named."""
 
 import json
 from pathlib import Path
@@ -12,9 +12,9 @@ from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.planning.topology import TopologyPlan
 
 
-def run(target: str, folder: Path, ranks: int, **more: str) -> list[Any]:
+def run(target: str, folder: Path, ranks: int, **options: str) -> list[Any]:
     topology = TopologyPlan(hosts=1, instances=1, replicas=ranks, stages=1)
-    payload = {"folder": str(folder), **more}
+    payload = {"folder": str(folder), **options}
     outcome = run_workers(topology, f"support.control_targets:{target}", payload, threads=1)
     assert outcome.code == 0, outcome.describe()
     files = [folder / f"{rank}.json" for rank in range(ranks)]
@@ -29,7 +29,7 @@ def test_a_single_process_gathers_its_values() -> None:
     assert control.all_gather(SyncPoint.STOP, 1, value=4) == [4]
     assert control.all_gather_values(SyncPoint.STEP_DECISION, 1, [4, 5]) == [[4, 5]]
     assert control.all_gather_tensor(SyncPoint.METRICS, 1, part)[0] is part
-    assert control.broadcast(b"own") == b"own"
+    assert control.broadcast(b"payload") == b"payload"
     control.wait_for_rank_zero()
 
 

@@ -1,4 +1,4 @@
-"""Replicas in real processes: any layout of the same micro-batches ends with the same bits."""
+"""Replicas in real processes: every layout of the same micro-batches has the same bits."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ from support.sweeps import sweep
 
 pytestmark = pytest.mark.processes
 
-# Two share every bucket evenly, three do not; a group of one and of four are long proofs.
+# Two replicas divide every bucket evenly, three do not. Groups of one and four are slow.
 POOLS = [2, 3, *(pytest.param(replicas, marks=pytest.mark.evidence) for replicas in (1, 4))]
 
 
@@ -35,8 +35,8 @@ POOLS = [2, 3, *(pytest.param(replicas, marks=pytest.mark.evidence) for replicas
 def pool(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ReplicaPool]:
-    with replica_pool(request.param, tmp_path_factory.mktemp("pool")) as ready:
-        yield ready
+    with replica_pool(request.param, tmp_path_factory.mktemp("pool")) as pool:
+        yield pool
 
 
 @cache
@@ -44,7 +44,7 @@ def single_replica(micro_batches: int) -> Outcome:
     return train(None, Case(micro_batches))
 
 
-def batches_for(pool: ReplicaPool) -> list[int]:
+def micro_batch_counts(pool: ReplicaPool) -> list[int]:
     return [count for count in (8, 12) if count % pool.replicas == 0]
 
 
@@ -53,7 +53,7 @@ def test_five_updates_end_with_the_bits_of_a_single_replica(
     pool: ReplicaPool, sharded: bool, offloaded: bool, tmp_path: Path
 ) -> None:
     offload = tmp_path if offloaded else None
-    for count in batches_for(pool):
+    for count in micro_batch_counts(pool):
         outcomes = unwrap(pool.run(train, Case(count, sharded=sharded, offload=offload)))
 
         assert {outcome.sha256 for outcome in outcomes} == {single_replica(count).sha256}
@@ -147,7 +147,7 @@ DTYPES = ("float64", "float32", "bfloat16", "float16")
 def test_accumulators_of_every_dtype_have_the_bits_of_a_single_replica(
     pool: ReplicaPool, accumulator: str, sharded: bool, accumulated: int
 ) -> None:
-    """Seven buckets or more, whatever the size of the dtype."""
+    """There are at least seven buckets with every dtype."""
     check_reduction(
         pool, Sum(1000, accumulated, False, sharded, buffer_bytes=600, accumulator=accumulator)
     )
@@ -189,7 +189,7 @@ def test_fast_replicas_accumulate_in_every_dtype(pool: ReplicaPool, accumulator:
 
 
 @sweep(["sharded", "accumulated"], product([False, True], [1, 3]))
-def test_replicas_whose_backward_runs_in_different_orders_reach_the_same_bits(
+def test_replicas_whose_backward_runs_in_different_orders_have_the_same_bits(
     pool: ReplicaPool, sharded: bool, accumulated: int
 ) -> None:
     case = Shuffled(accumulated, sharded=sharded)
@@ -215,10 +215,10 @@ def test_several_trees_of_a_process_are_reduced_at_the_same_time(
 def test_sharding_divides_the_optimizer_state(pool: ReplicaPool) -> None:
     full = sum(item.size for item in single_replica(12).state.values())
     outcomes = unwrap(pool.run(train, Case(12, sharded=True, updates=range(1))))
-    saved = [outcome.state_elements for outcome in outcomes]
+    elements = [outcome.state_elements for outcome in outcomes]
 
-    assert max(saved) <= full / pool.replicas + 16 * len(single_replica(12).state)
-    assert sum(saved) >= full
+    assert max(elements) <= full / pool.replicas + 16 * len(single_replica(12).state)
+    assert sum(elements) >= full
 
 
 @sweep("sharded", [False, True])
@@ -235,24 +235,24 @@ def test_training_saved_in_shards_resumes_in_a_single_replica_with_the_same_bits
     pool: ReplicaPool,
 ) -> None:
     saved = unwrap(pool.run(train, Case(12, sharded=True, updates=range(2))))[-1]
-    outcomes = train(None, Case(12, updates=range(2, 5), start=saved))
+    outcome = train(None, Case(12, updates=range(2, 5), start=saved))
 
-    assert outcomes.sha256 == single_replica(12).sha256
+    assert outcome.sha256 == single_replica(12).sha256
 
 
 @sweep("sharded", [False, True])
 def test_fast_replicas_have_equal_weights_close_to_the_exact_ones(
     pool: ReplicaPool, sharded: bool
 ) -> None:
-    """Seen were 0 to 5e-7 after five updates, statistics included; the bound leaves room."""
+    """Measured differences are 0 to 5e-7 after five updates, statistics included."""
     outcomes = unwrap(pool.run(train, Case(12, fast=True, sharded=sharded)))
-    apart = max(
+    difference = max(
         float(np.abs(outcomes[0].tensors[name] - tensor).max())
         for name, tensor in single_replica(12).tensors.items()
     )
 
     assert len({outcome.sha256 for outcome in outcomes}) == 1
-    assert apart < 1e-5
+    assert difference < 1e-5
 
 
 def test_a_fast_mean_is_within_a_few_last_bits_of_the_exact_mean(pool: ReplicaPool) -> None:
@@ -267,7 +267,7 @@ def test_replicas_with_equal_weights_agree(pool: ReplicaPool) -> None:
     assert pool.run(compare_weights, ()) == ["agreed"] * pool.replicas
 
 
-def test_one_flipped_bit_ends_the_run_everywhere_and_names_the_rank(pool: ReplicaPool) -> None:
+def test_one_flipped_bit_stops_every_replica_and_names_the_rank(pool: ReplicaPool) -> None:
     if pool.replicas == 1:
         pytest.skip("no other replica to compare with")
     odd = pool.replicas - 1

@@ -1,4 +1,4 @@
-"""The line: order, memory and results of an update whose stages are processes of their own."""
+"""Pipelines with one process per stage: order, memory and results of an update."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -26,41 +26,41 @@ STARTS = ("layer1/0/relu1", "layer2/0/conv2", "layer3/0/bn1")
 
 
 @pytest.fixture(scope="module", params=[2, 3, 4])
-def line(
+def pool(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PipelinePool]:
-    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as output:
-        yield output
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("pool")) as pool:
+        yield pool
 
 
-def case_for(line: PipelinePool, schedule: str, rounds: int = 2) -> Case:
-    """Twice the micro-batches that grouped needs, so that all stages reach full flow."""
-    stages = len(line.pipes)
+def case_for(pool: PipelinePool, schedule: str, rounds: int = 2) -> Case:
+    """By default twice the micro-batches that grouped needs, so all stages reach a steady state."""
+    stages = len(pool.pipes)
     starts = starts_of(Case(), *STARTS[: stages - 1])
     return Case(starts, schedule, rounds * 2 * stages, samples=2, size=8)
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_each_stage_stashes_as_planned(line: PipelinePool, schedule: str):
-    case = case_for(line, schedule)
-    seen = line.run(train_stage, case)
-    stages = len(seen)
-    law = [
+def test_each_stage_stashes_as_planned(pool: PipelinePool, schedule: str):
+    case = case_for(pool, schedule)
+    results = pool.run(train_stage, case)
+    stages = len(results)
+    expected = [
         SCHEDULES[schedule].peak_stash(stage, stages, case.micro_batches) for stage in range(stages)
     ]
 
-    assert [item.stash for item in seen] == law
+    assert [item.stash for item in results] == expected
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_gradients_are_collected_once_per_micro_batch(line: PipelinePool, schedule: str):
-    case = case_for(line, schedule, rounds=1)
-    seen = line.run(train_stage, case, 2)
+def test_gradients_are_collected_once_per_micro_batch(pool: PipelinePool, schedule: str):
+    case = case_for(pool, schedule, rounds=1)
+    results = pool.run(train_stage, case, 2)
 
-    for part in seen:
-        for name, digests in part.gradients.items():
+    for result in results:
+        for name, digests in result.gradients.items():
             first, second = digests[: case.micro_batches], digests[case.micro_batches :]
 
             assert first == second, name
@@ -68,19 +68,19 @@ def test_gradients_are_collected_once_per_micro_batch(line: PipelinePool, schedu
 
 
 @pytest.mark.processes
-def test_images_are_read_when_their_forward_pass_starts(line: PipelinePool):
-    case = case_for(line, "interleaved")
-    first = line.run(watch, case)[0]
-    ahead = len(line.pipes) - 1
+def test_images_are_read_when_their_forward_pass_starts(pool: PipelinePool):
+    case = case_for(pool, "interleaved")
+    first = pool.run(watch, case)[0]
+    ahead = len(pool.pipes) - 1
     expected = [min(done + ahead, case.micro_batches) for done in range(1, case.micro_batches + 1)]
 
     assert first.taken == expected
 
 
 @pytest.mark.processes
-def test_results_exist_on_the_last_stage_only(line: PipelinePool):
-    case = case_for(line, "grouped")
-    *others, last = line.run(watch, case)
+def test_results_exist_on_the_last_stage_only(pool: PipelinePool):
+    case = case_for(pool, "grouped")
+    *others, last = pool.run(watch, case)
 
     assert [other.results for other in others] == [0] * len(others)
     assert last.results == case.micro_batches
@@ -88,16 +88,16 @@ def test_results_exist_on_the_last_stage_only(line: PipelinePool):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_no_transfer_is_pending_after_the_update(line: PipelinePool, schedule: str):
-    assert [item.left for item in line.run(watch, case_for(line, schedule))] == [0] * len(
-        line.pipes
+def test_no_transfer_is_pending_after_the_update(pool: PipelinePool, schedule: str):
+    assert [item.left for item in pool.run(watch, case_for(pool, schedule))] == [0] * len(
+        pool.pipes
     )
 
 
 @pytest.mark.processes
-def test_several_pipelines_run_in_the_same_processes(line: PipelinePool):
-    cases = [case_for(line, schedule) for schedule in ("grouped", "sequential", "interleaved")]
-    by_stage = line.run(train_all, cases)
+def test_several_pipelines_run_in_the_same_processes(pool: PipelinePool):
+    cases = [case_for(pool, schedule) for schedule in ("grouped", "sequential", "interleaved")]
+    by_stage = pool.run(train_all, cases)
 
     for stage in by_stage:
         assert stage[0].gradients == stage[1].gradients == stage[2].gradients
@@ -105,27 +105,26 @@ def test_several_pipelines_run_in_the_same_processes(line: PipelinePool):
 
 @pytest.mark.processes
 def test_a_schedule_that_exceeds_its_stash_is_an_error(tmp_path_factory):
-    with pipeline_pool(1, tmp_path_factory.mktemp("alone")) as alone:
-        (result,) = alone.run(train_unruly, Case(micro_batches=3))
+    with pipeline_pool(1, tmp_path_factory.mktemp("pool")) as pool:
+        (result,) = pool.run(train_unruly, Case(micro_batches=3))
 
-    assert result.startswith(
-        "stage 0 of 1 stashes 2 activation sets, but unruly with 3 micro-batches"
-    )
+    assert "stage 0 of 1 stashes 2 activation sets" in result
+    assert "unruly with 3 micro-batches" in result
 
 
-def torch_order(kind: type, processes: int, stages: int, micro_batches: int) -> list[list[str]]:
-    """What torch's own generator gives for each process, without its gaps."""
+def torch_order(schedule: type, processes: int, stages: int, micro_batches: int) -> list[list[str]]:
+    """The actions that torch generates for each process, without idle slots."""
     inputs = SimpleNamespace(
         pp_group_size=processes,
         n_local_stages=stages // processes,
         microbatches_per_round=processes,
         _n_microbatches=micro_batches,
     )
-    rows = [kind._calculate_single_rank_operations(inputs, item) for item in range(processes)]
+    rows = [schedule._calculate_single_rank_operations(inputs, item) for item in range(processes)]
     return [[str(action) for action in row if action is not None] for row in rows]
 
 
-def named(process: int, action: Action) -> str:
+def torch_notation(process: int, action: Action) -> str:
     """An action as torch prints it."""
     return str(action) if action.stage is not None else f"{process}{action}"
 
@@ -134,7 +133,7 @@ def named(process: int, action: Action) -> str:
 def test_zero_bubble_has_the_order_of_torch(stages: int):
     for count in range(stages, 4 * stages, stages):
         ours = [
-            [named(process, action) for action in row]
+            [torch_notation(process, action) for action in row]
             for process, row in enumerate(SCHEDULES["zero-bubble"].orders(stages, count))
         ]
 

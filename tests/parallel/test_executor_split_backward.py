@@ -1,4 +1,4 @@
-"""A backward pass in two halves leaves the same bits, and nothing else."""
+"""A backward pass in two halves has the bits of a full one and retains nothing."""
 
 import gc
 import weakref
@@ -25,31 +25,31 @@ def images_of(seed: int) -> Tensor:
     return images.to(memory_format=torch.channels_last).requires_grad_()
 
 
-def made_network(norm: str) -> Slice:
-    return laid_together(build_slice(small_layers(norm)))
+def make_network(norm: str) -> Slice:
+    return prepare(build_slice(small_layers(norm)))
 
 
-def laid_together(network: Slice) -> Slice:
-    """In training, with the channels of a pixel together."""
+def prepare(network: Slice) -> Slice:
+    """Set training mode and channels_last."""
     return network.to(memory_format=torch.channels_last).train()
 
 
-def taken(network: Slice) -> dict[str, Tensor]:
-    """The gradients of all weights; the weights have none afterwards."""
+def take_gradients(network: Slice) -> dict[str, Tensor]:
+    """Return the gradients of all weights and clear them."""
     weights = network.named_weights()
     gradients = {name: item.grad for name, item in weights.items() if item.grad is not None}
     network.zero_grad()
     return gradients
 
 
-def whole(network: Slice, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def full_backward(network: Slice, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     (logits,) = network(images)
     logits.logsumexp(1).sum().backward()
     assert images.grad is not None
-    return images.grad, taken(network)
+    return images.grad, take_gradients(network)
 
 
-def first_half(network: Slice, split: SplitBackward, images: Tensor) -> tuple[Tensor, SplitState]:
+def input_half(network: Slice, split: SplitBackward, images: Tensor) -> tuple[Tensor, SplitState]:
     state = SplitState()
     with split.record(state):
         (logits,) = network(images)
@@ -66,18 +66,18 @@ def equal(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_split_backward_has_the_bits_of_a_full_one(norm: str):
-    network = made_network(norm)
-    gradient, weights = whole(network, images_of(0))
-    ours, state = first_half(network, SplitBackward(network), images_of(0))
+    network = make_network(norm)
+    gradient, weights = full_backward(network, images_of(0))
+    ours, state = input_half(network, SplitBackward(network), images_of(0))
     SplitBackward.backward_weight(state)
 
     assert torch.equal(ours, gradient)
     assert ours.stride() == gradient.stride()
-    assert equal(taken(network), weights)
+    assert equal(take_gradients(network), weights)
 
 
 SMALL = FAMILIES | {
-    "efficientnet by proxy, kept": Small(
+    "efficientnet by proxy, stored": Small(
         {**FAMILIES["efficientnet by proxy"].options, "proxy_recompute": False}, 9
     )
 }
@@ -85,48 +85,46 @@ SMALL = FAMILIES | {
 
 @pytest.mark.parametrize("small", SMALL.values(), ids=SMALL.keys())
 def test_a_split_backward_has_the_bits_of_a_full_one_in_every_family(small: Small):
-    """Behind the first layer, which has nobody to answer."""
-    before, behind = (live(part) for part in (small.plan.layers[:1], small.plan.layers[1:]))
+    """Without the first layer, whose input needs no gradient."""
+    first, rest = (build_part(part) for part in (small.plan.layers[:1], small.plan.layers[1:]))
     images, _ = images_and_labels(2, small.size)
-    (values,) = before(images.to(memory_format=torch.channels_last))
-    gradient, weights = whole(behind, values.detach().clone().requires_grad_())
-    behind.position.resume_after(0)  # what is left to chance comes once more
-    ours, state = first_half(
-        behind, SplitBackward(behind), values.detach().clone().requires_grad_()
-    )
+    (values,) = first(images.to(memory_format=torch.channels_last))
+    gradient, weights = full_backward(rest, values.detach().clone().requires_grad_())
+    rest.position.resume_after(0)  # the same dropout masks again
+    ours, state = input_half(rest, SplitBackward(rest), values.detach().clone().requires_grad_())
     SplitBackward.backward_weight(state)
 
     assert torch.equal(ours, gradient)
-    assert equal(taken(behind), weights)
+    assert equal(take_gradients(rest), weights)
 
 
-def live(layers: Sequence[LayerPlan]) -> Slice:
+def build_part(layers: Sequence[LayerPlan]) -> Slice:
     position = StepPosition()
-    return laid_together(Slice(layers, build_layers(layers, 0, position), position))
+    return prepare(Slice(layers, build_layers(layers, 0, position), position))
 
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_input_half_sets_no_weight_gradients(norm: str):
-    network = made_network(norm)
-    first_half(network, SplitBackward(network), images_of(0))
+    network = make_network(norm)
+    input_half(network, SplitBackward(network), images_of(0))
 
-    assert taken(network) == {}
+    assert take_gradients(network) == {}
 
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_other_micro_batches_may_run_between_the_halves(norm: str):
-    network = made_network(norm)
-    expected = [whole(network, images_of(seed))[1] for seed in range(3)]
+    network = make_network(norm)
+    expected = [full_backward(network, images_of(seed))[1] for seed in range(3)]
     split = SplitBackward(network)
-    states = [first_half(network, split, images_of(seed))[1] for seed in range(3)]
+    states = [input_half(network, split, images_of(seed))[1] for seed in range(3)]
     for state, weights in zip(states, expected, strict=True):
         split.backward_weight(state)
 
-        assert equal(taken(network), weights)
+        assert equal(take_gradients(network), weights)
 
 
 def test_weights_of_one_layer_are_deferred_together():
-    """The kernel of a convolution makes the gradient of its bias with that of its weight."""
+    """A convolution kernel computes the gradients of weight and bias together."""
     layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(16, 2))
     state = SplitState()
     split = SplitBackward(layers)
@@ -139,7 +137,7 @@ def test_weights_of_one_layer_are_deferred_together():
 
 
 def test_a_saved_output_may_also_be_sent():
-    """As at a border inside a residual block: the side road is what the convolution read."""
+    """At a boundary inside a residual block, the side branch is the input of the convolution."""
     layers = nn.Conv2d(3, 3, 3, padding=1)
     values = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
     saved = values.relu()
@@ -159,30 +157,30 @@ def test_a_saved_output_may_also_be_sent():
 
 
 def test_nothing_is_retained_after_the_weight_half():
-    network = made_network("batch")
+    network = make_network("batch")
     images = images_of(0)
-    _, state = first_half(network, SplitBackward(network), images)
-    saved = weakref.ref(images)  # the first convolution needs it for its weights
-    gc.disable()  # the graph must go at once, without a search for cycles
+    _, state = input_half(network, SplitBackward(network), images)
+    saved = weakref.ref(images)  # saved for the weight gradient of the first convolution
+    gc.disable()  # the graph must be freed without the cycle collector
     try:
         del images
-        held_before = saved() is not None
+        retained_before = saved() is not None
         SplitBackward.backward_weight(state)
         del state
 
-        assert held_before and saved() is None
+        assert retained_before and saved() is None
     finally:
         gc.enable()
 
 
 def test_recording_stops_after_the_forward_pass():
-    network = made_network("batch")
-    _, state = first_half(network, SplitBackward(network), images_of(0))
-    noted = len(state.deferred)
+    network = make_network("batch")
+    _, state = input_half(network, SplitBackward(network), images_of(0))
+    recorded = len(state.deferred)
     network(images_of(1))
 
     assert (
         len(state.deferred)
-        == noted
+        == recorded
         == sum(isinstance(module, nn.Conv2d | nn.Linear) for module in network.modules())
     )

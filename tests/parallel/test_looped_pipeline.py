@@ -1,4 +1,4 @@
-"""Several stages in each process: order, memory and results of an update that goes around."""
+"""Pipelines with several stages per process: order, memory and results of an update."""
 
 from collections.abc import Iterator
 
@@ -18,35 +18,35 @@ STARTS = (
 
 
 @pytest.fixture(scope="module", params=[2, 3])
-def line(
+def pool(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PipelinePool]:
-    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as output:
-        yield output
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("pool")) as pool:
+        yield pool
 
 
 @pytest.fixture(params=[2, 3])
-def case(line: PipelinePool, request: pytest.FixtureRequest) -> Case:
-    """Three turns of micro-batches; six stages at most, so three processes hold two each."""
-    processes = len(line.pipes)
+def case(pool: PipelinePool, request: pytest.FixtureRequest) -> Case:
+    """Three groups of micro-batches and at most six stages, so each of three processes has two."""
+    processes = len(pool.pipes)
     rounds = min(request.param, 6 // processes)
     starts = starts_of(Case(), *STARTS[: rounds * processes - 1])
     return Case(starts, "looped", 3 * processes, samples=2, size=8, stages_per_process=rounds)
 
 
-def test_each_stage_and_each_process_stash_as_planned(line: PipelinePool, case: Case):
-    around: list[LoopedResult] = line.run(train_loop, case)
-    seen, stages, count = in_order(around), len(case.starts), case.micro_batches
-    law = [case.order.peak_stash(stage, stages, count) for stage in range(stages)]
+def test_each_stage_and_each_process_stash_as_planned(pool: PipelinePool, case: Case):
+    results: list[LoopedResult] = pool.run(train_loop, case)
+    seen, stages, count = in_order(results), len(case.starts), case.micro_batches
+    expected = [case.order.peak_stash(stage, stages, count) for stage in range(stages)]
 
-    assert [item.stash for item in seen] == law
-    assert [item.stash for item in around] == [
-        case.order.process_peak_stash(process, stages, count) for process in range(len(around))
+    assert [item.stash for item in seen] == expected
+    assert [item.stash for item in results] == [
+        case.order.process_peak_stash(process, stages, count) for process in range(len(results))
     ]
 
 
-def test_gradients_of_each_stage_are_collected_once_per_micro_batch(line: PipelinePool, case: Case):
-    for part in in_order(line.run(train_loop, case, 2)):
+def test_gradients_of_each_stage_are_collected_once_per_micro_batch(pool: PipelinePool, case: Case):
+    for part in in_order(pool.run(train_loop, case, 2)):
         for name, digests in part.gradients.items():
             first, second = digests[: case.micro_batches], digests[case.micro_batches :]
 
@@ -54,15 +54,15 @@ def test_gradients_of_each_stage_are_collected_once_per_micro_batch(line: Pipeli
             assert len(set(first)) == case.micro_batches, name
 
 
-def test_only_the_process_with_the_last_stage_has_results(line: PipelinePool, case: Case):
-    *others, last = line.run(train_loop, case)
+def test_only_the_process_with_the_last_stage_has_results(pool: PipelinePool, case: Case):
+    *others, last = pool.run(train_loop, case)
 
     assert all(seen.losses == [] for process in others for seen in process.seen)
     assert len(last.seen[-1].losses) == case.micro_batches
 
 
-def test_no_transfer_is_pending_after_the_update(line: PipelinePool, case: Case):
-    assert line.run(leave_nothing, case) == [0] * len(line.pipes)
+def test_no_transfer_is_pending_after_the_update(pool: PipelinePool, case: Case):
+    assert pool.run(leave_nothing, case) == [0] * len(pool.pipes)
 
 
 def test_transfers_of_different_boundaries_are_not_confused(

@@ -1,4 +1,4 @@
-"""One stage: every micro-batch forward and backward in order, and what each left behind."""
+"""A pipeline of one stage: order of micro-batches, gradients and results."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ def micro_batches(count: int) -> list[PipelineInput]:
     return [images_and_labels(3, 8, seed) for seed in range(count)]
 
 
-def nothing() -> None:
-    """Leaves the gradients where they are."""
+def keep_gradients() -> None:
+    """Leave the gradients in place."""
 
 
 def test_micro_batches_run_forward_and_backward_in_turn():
@@ -47,10 +47,10 @@ def test_gradients_exist_when_after_backward_is_called():
     assert complete == [True, True]
 
 
-def test_the_gradients_are_those_of_the_mean_loss():
+def test_the_gradients_match_the_mean_loss():
     ours, plain = build_slice(small_layers()), build_slice(small_layers())
     ((images, labels),) = batch = micro_batches(1)
-    single_stage(ours, F.cross_entropy, nothing, 1).run(batch)
+    single_stage(ours, F.cross_entropy, keep_gradients, 1).run(batch)
     F.cross_entropy(plain(images)[0], labels).backward()
 
     for name, weight in ours.named_weights().items():
@@ -60,12 +60,12 @@ def test_the_gradients_are_those_of_the_mean_loss():
 
 
 def test_each_micro_batch_has_a_loss_and_correct_predictions():
-    network, twin = build_slice(small_layers()), build_slice(small_layers())
+    network, reference = build_slice(small_layers()), build_slice(small_layers())
     batches = micro_batches(3)
-    passed = single_stage(network, F.cross_entropy, nothing, 3).run(batches)
+    results = single_stage(network, F.cross_entropy, keep_gradients, 3).run(batches)
 
-    for item, (images, labels) in zip(passed, batches, strict=True):
-        (logits,) = twin(images)
+    for item, (images, labels) in zip(results, batches, strict=True):
+        (logits,) = reference(images)
 
         assert torch.equal(item.loss, F.cross_entropy(logits, labels).detach())
         assert int(item.correct) == sum(logits.argmax(1).eq(labels).tolist())
@@ -73,7 +73,7 @@ def test_each_micro_batch_has_a_loss_and_correct_predictions():
 
 
 def test_results_do_not_reference_the_graph():
-    (item,) = single_stage(build_slice(small_layers()), F.cross_entropy, nothing, 1).run(
+    (item,) = single_stage(build_slice(small_layers()), F.cross_entropy, keep_gradients, 1).run(
         micro_batches(1)
     )
 
@@ -87,7 +87,7 @@ def test_correct_predictions_are_counted():
     with torch.no_grad():
         network.named_weights()["fc.weight"].zero_()
         head.copy_(torch.eye(CLASSES)[2])
-    (item,) = single_stage(network, F.cross_entropy, nothing, 1).run([(images, labels)])
+    (item,) = single_stage(network, F.cross_entropy, keep_gradients, 1).run([(images, labels)])
 
     assert int(item.correct) == 3
 
@@ -95,7 +95,7 @@ def test_correct_predictions_are_counted():
 def test_a_validated_network_is_set_to_training_mode():
     network: Slice = build_slice(small_layers())
     network.eval()
-    single_stage(network, F.cross_entropy, nothing, 1).run(micro_batches(1))
+    single_stage(network, F.cross_entropy, keep_gradients, 1).run(micro_batches(1))
 
     assert all(module.training for module in network.modules())
 
@@ -109,9 +109,9 @@ def test_micro_batches_are_read_one_at_a_time():
             used.append(index)
             yield batch
 
-    def note() -> None:
+    def record() -> None:
         done.append(len(used))
 
-    single_stage(build_slice(small_layers()), F.cross_entropy, note, 3).run(feed())
+    single_stage(build_slice(small_layers()), F.cross_entropy, record, 3).run(feed())
 
     assert done == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""A lone replica: the same face, and nothing to wait for."""
+"""A single replica has the interface of a replica group without communication."""
 
 import pytest
 import torch
@@ -27,9 +27,9 @@ def test_the_sum_is_divided_once() -> None:
     for value in (0.1, 0.2, 0.4):
         weight.grad = torch.full_like(weight, value)
         tree.collect()
-    item, two, four = torch.tensor([0.1, 0.2, 0.4])
+    first, second, third = torch.tensor([0.1, 0.2, 0.4])
 
-    assert Replicas().reduce(tree)[0] == ((item + two) + four) / 3
+    assert Replicas().reduce(tree)[0] == ((first + second) + third) / 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -41,11 +41,11 @@ def test_the_mean_is_rounded_to_the_dtype_of_the_weights_after_the_division(
     for value in (0.1, 0.2, 0.4):
         weight.grad = torch.full_like(weight, value)
         tree.collect()
-    item, two, four = torch.tensor([0.1, 0.2, 0.4]).to(dtype)
+    first, second, third = torch.tensor([0.1, 0.2, 0.4]).to(dtype)
     mean = Replicas().reduce(tree)
 
     assert mean.dtype == torch.float32
-    assert mean[0] == (((item + two) + four) / 3).float()
+    assert mean[0] == (((first + second) + third) / 3).float()
 
 
 def test_a_single_replica_updates_everything_and_copies_nothing() -> None:
@@ -60,6 +60,6 @@ def test_a_single_replica_updates_everything_and_copies_nothing() -> None:
 
 def test_a_single_replica_computes_no_digest() -> None:
     def digest() -> bytes:
-        raise AssertionError("a pass over all weights for nothing")
+        raise AssertionError("a single replica must not hash its weights")
 
     Replicas().check_weights_equal(digest, update=100)

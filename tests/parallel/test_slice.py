@@ -1,4 +1,4 @@
-"""Slices: cut anywhere, run one after the other, they are the whole network bit for bit."""
+"""Slices that run one after another have the bits of the full network."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -22,21 +22,21 @@ NETWORKS = {
 }
 
 
-class Cut:
-    """A network in pieces that begin at these layers, as several devices would hold it."""
+class SlicedNetwork:
+    """A network in slices that start at these layers, like the stages of a pipeline."""
 
     def __init__(self, layers: Sequence[LayerPlan], starts: Sequence[int]) -> None:
         modules = build_layers(layers, seed=1)
-        borders = pairwise([*starts, len(layers)])
-        self.slices = [Slice(layers[first:end], modules) for first, end in borders]
+        boundaries = pairwise([*starts, len(layers)])
+        self.slices = [Slice(layers[first:end], modules) for first, end in boundaries]
 
     def train(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Forward through all pieces, backward through all pieces; every number that came out."""
+        """Forward and backward through all slices; returns logits, gradients and statistics."""
         layout = torch.channels_last
         bundle: tuple[Tensor, ...] = (images.to(memory_format=layout),)
         received, sent = [], []
         for item in self.slices:
-            item.to(memory_format=layout)  # type: ignore[call-overload]  # a stub
+            item.to(memory_format=layout)  # type: ignore[call-overload]  # incomplete stub
             received.append(bundle)
             sent.append(item(*bundle))
             bundle = tuple(tensor.detach().requires_grad_() for tensor in sent[-1])
@@ -46,10 +46,10 @@ class Cut:
         for values, output in zip(reversed(received), reversed(sent), strict=True):
             torch.autograd.backward(output, gradients)
             gradients = [tensor.grad for tensor in values]
-        return {"logits": logits.detach(), **self.numbers()}
+        return {"logits": logits.detach(), **self.gradients_and_statistics()}
 
-    def numbers(self) -> dict[str, Tensor]:
-        """Gradients by weight, and the statistics that wait."""
+    def gradients_and_statistics(self) -> dict[str, Tensor]:
+        """Gradients by weight, and pending statistics."""
         found = {}
         for item in self.slices:
             for name, weight in item.named_weights().items():
@@ -70,20 +70,22 @@ def different(left: dict[str, Tensor], right: dict[str, Tensor]) -> list[str]:
 def test_a_split_before_any_layer_gives_the_same_bits(name: str):
     layers = NETWORKS[name]
     batch = images_and_labels(2, 12)
-    full = Cut(layers, [0]).train(*batch)
+    full = SlicedNetwork(layers, [0]).train(*batch)
 
     assert all(tensor.any() for tensor in full.values())
     for start in range(1, len(layers)):
-        assert different(Cut(layers, [0, start]).train(*batch), full) == [], layers[start].name
+        sliced = SlicedNetwork(layers, [0, start]).train(*batch)
+
+        assert different(sliced, full) == [], layers[start].name
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_slice_for_every_layer_gives_the_same_bits(name: str):
     layers = NETWORKS[name]
     batch = images_and_labels(2, 12)
-    pieces = Cut(layers, range(len(layers)))
+    network = SlicedNetwork(layers, range(len(layers)))
 
-    assert different(pieces.train(*batch), Cut(layers, [0]).train(*batch)) == []
+    assert different(network.train(*batch), SlicedNetwork(layers, [0]).train(*batch)) == []
 
 
 def test_a_slice_does_not_modify_its_inputs():
@@ -100,9 +102,9 @@ def test_a_slice_does_not_modify_its_inputs():
 
 def test_layers_inside_a_slice_work_in_place():
     network = build_slice(small_layers())
-    rectifiers = [module for module in network.modules() if isinstance(module, nn.ReLU)]
+    activations = [module for module in network.modules() if isinstance(module, nn.ReLU)]
 
-    assert rectifiers and all(rectifier.inplace for rectifier in rectifiers)
+    assert activations and all(activation.inplace for activation in activations)
 
 
 def test_slicing_does_not_modify_the_layers_of_the_network():
@@ -110,9 +112,9 @@ def test_slicing_does_not_modify_the_layers_of_the_network():
     modules = build_layers(layers, seed=0)
     start = [layer.name for layer in layers].index("layer1/0/relu")
     Slice(layers[start:], modules)
-    saved = modules["layer1/0/relu"]
+    activation = modules["layer1/0/relu"]
 
-    assert isinstance(saved, nn.ReLU) and saved.inplace
+    assert isinstance(activation, nn.ReLU) and activation.inplace
 
 
 def test_each_route_reads_and_writes_its_tensors():
@@ -138,7 +140,7 @@ def test_each_route_reads_and_writes_its_tensors():
 @pytest.mark.parametrize("starts", [[0], [0, 5], [0, 3, 9, 14]])
 def test_names_do_not_depend_on_stages(starts: list[int]):
     layers = small_layers()
-    slices = Cut(layers, starts).slices
+    slices = SlicedNetwork(layers, starts).slices
     names = [name for item in slices for name in item.named_tensors()]
 
     assert names == list(build_slice(layers).named_tensors())

@@ -1,4 +1,4 @@
-"""Recomputation: less is kept, and nothing else changes."""
+"""Recomputation stores fewer tensors and changes no result."""
 
 from dataclasses import replace
 
@@ -12,8 +12,8 @@ from convoy.planning.memory import plan_recompute
 
 POINTS = {
     "none": (),
-    "block borders": (r"relu|layer\d/\d",),
-    "before rectifiers": (".*add",),
+    "block boundaries": (r"relu|layer\d/\d",),
+    "before activations": (".*add",),
     "inside blocks": (r".*conv\d",),
     "everywhere": (".*",),
 }
@@ -24,42 +24,42 @@ POINTS = {
 def test_recomputation_gives_the_same_bits(points: tuple[str, ...], model: str):
     case = Case(model=model, size=16, micro_batches=2)
     names = [layer.name for layer in case.layers]
-    saved = plan_recompute(points, names).checkpoints
+    checkpoints = plan_recompute(points, names).checkpoints
 
-    assert train_single_process(replace(case, recompute=saved)) == train_single_process(case)
+    assert train_single_process(replace(case, recompute=checkpoints)) == train_single_process(case)
 
 
 def test_names_of_other_stages_change_nothing():
     case = Case(micro_batches=1, recompute=("layer9/0/relu", "layer2/0/relu"))
 
-    assert kept_sizes(case) == kept_sizes(replace(case, recompute=("layer2/0/relu",)))
+    assert saved_sizes(case) == saved_sizes(replace(case, recompute=("layer2/0/relu",)))
 
 
-def kept_sizes(case: Case) -> list[tuple[int, ...]]:
-    """The sizes of all tensors that a forward pass leaves for the backward pass."""
+def saved_sizes(case: Case) -> list[tuple[int, ...]]:
+    """The sizes of all tensors that a forward pass saves for the backward pass."""
     module, sizes = Trained(case, 0).module.train(), []
     ((images, _),) = case.batches()
 
-    def note(kept: Tensor) -> Tensor:
-        sizes.append(tuple(kept.shape))
-        return kept
+    def record(tensor: Tensor) -> Tensor:
+        sizes.append(tuple(tensor.shape))
+        return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda saved: saved):
         module(images)
     return [size for size in sizes if len(size) > 1]
 
 
 def test_without_checkpoints_only_the_input_is_stored():
-    assert kept_sizes(Case(micro_batches=1, recompute=())) == [(4, 3, 12, 12)]
+    assert saved_sizes(Case(micro_batches=1, recompute=())) == [(4, 3, 12, 12)]
 
 
 def test_only_inputs_and_checkpoints_are_stored():
     case = Case(micro_batches=1, recompute=("layer2/0/relu", "layer3/0/conv1"))
 
-    assert kept_sizes(case) == [
+    assert saved_sizes(case) == [
         (4, 3, 12, 12),
         (4, 32, 6, 6),
-        *((4, 64, 3, 3), (4, 32, 6, 6)),  # inside a block there are two roads
+        *((4, 64, 3, 3), (4, 32, 6, 6)),  # the main and the side branch inside a block
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a plan says that a forward pass keeps, against what autograd saves, in every family."""
+"""The planned activation memory of every family against the tensors that autograd saves."""
 
 import pytest
 from support.model_families import Small
@@ -18,7 +18,7 @@ NETWORKS = {
     "efficientnet": Small(SMALL, 48),
     "efficientnet with group norm": Small({**SMALL, **GROUPS}, 48),
     "efficientnet without gates": Small({**SMALL, "squeeze_excite": False}, 48),
-    "efficientnet with rectifiers": Small({**SMALL, "use_relu": True}, 48),
+    "efficientnet with relu": Small({**SMALL, "use_relu": True}, 48),
     "mobilenet": Small({"model": "mobilenet"}, 96),
     "mobilenet v3": Small({"model": "mobilenet-v3-small"}, 96),
     "squeezenet": Small({"model": "squeezenet", "use_bypass": True}, 47),
@@ -26,11 +26,11 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_keeps_what_its_plan_says(name: str):
+def test_a_network_saves_the_planned_activations(name: str):
     plan, size = NETWORKS[name].plan, NETWORKS[name].size
     images, labels = images_and_labels(SAMPLES, size)
     saved = saved_bytes(build_slice(plan.layers), (images,), labels)
-    stored = activation_footprint(plan.layers, plan.costs, None, is_first=True)
-    planned = 4 * SAMPLES * stored.stashed + small_change(plan.layers, SAMPLES)
+    footprint = activation_footprint(plan.layers, plan.costs, None, is_first=True)
+    planned = 4 * SAMPLES * footprint.stashed + small_change(plan.layers, SAMPLES)
 
     assert saved == pytest.approx(planned, rel=0.01)

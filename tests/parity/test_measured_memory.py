@@ -1,6 +1,6 @@
-"""Peak activation bytes of every stage, seen while it trains, against what the plan promises.
+"""Peak activation bytes of every stage, measured in training, against the plan.
 
-`pytest tests/parity/test_measured_memory.py -m evidence -s` prints the whole table.
+`pytest tests/parity/test_measured_memory.py -m evidence -s` prints the full table.
 """
 
 from collections.abc import Iterator
@@ -12,46 +12,46 @@ from support.pipelines import PipelinePool, pipeline_pool
 
 pytestmark = pytest.mark.processes
 
-CLOSE = 0.15
-KEPT: dict[str, Asked] = {
-    "all kept": {"enable_recompute": False},
+TOLERANCE = 0.15
+RECOMPUTE: dict[str, Asked] = {
+    "all stored": {"enable_recompute": False},
     "recomputed": {"enable_recompute": True},
-    "blocks kept": {"enable_recompute": True, "recompute_checkpoints": (r".*\d/\d|fire\d",)},
+    "blocks stored": {"enable_recompute": True, "recompute_checkpoints": (r".*\d/\d|fire\d",)},
 }
 SCHEDULES = ("grouped", "interleaved", "sequential")
 
 
-class Bench:
-    """A line, and what was measured on it."""
+class MemoryBench:
+    """A process pool and the memory measured on it."""
 
-    def __init__(self, line: PipelinePool) -> None:
-        self.line = line
-        self.found: dict[str, list[Compared]] = {}
+    def __init__(self, pool: PipelinePool) -> None:
+        self.pool = pool
+        self.results: dict[str, list[Compared]] = {}
 
-    def compare(self, model: str, kept: str, schedule: str) -> list[Compared]:
-        name = f"{model:<18} {schedule:<12} {kept:<12}"
-        if name not in self.found:
-            requested = asked_for(model, len(self.line.pipes), schedule) | KEPT[kept]
-            self.found[name] = compare(requested, self.line.run(measure, requested))
-            ratios = " ".join(f"{item.ratio:6.3f}" for item in self.found[name])
-            print(f"{len(self.line.pipes)} stages {name} planned/seen {ratios}")
-        return self.found[name]
-
-
-PHOTOGRAPHS = ("resnet50", "mobilenet", "mobilenet-v3-small", "squeezenet")
+    def compare(self, model: str, recompute: str, schedule: str) -> list[Compared]:
+        name = f"{model:<18} {schedule:<12} {recompute:<12}"
+        if name not in self.results:
+            requested = options_for(model, len(self.pool.pipes), schedule) | RECOMPUTE[recompute]
+            self.results[name] = compare(requested, self.pool.run(measure, requested))
+            ratios = " ".join(f"{item.ratio:6.3f}" for item in self.results[name])
+            print(f"{len(self.pool.pipes)} stages {name} planned/measured {ratios}")
+        return self.results[name]
 
 
-def asked_for(model: str, stages: int, schedule: str) -> Asked:
-    photograph = model in PHOTOGRAPHS
+LARGE_IMAGES = ("resnet50", "mobilenet", "mobilenet-v3-small", "squeezenet")
+
+
+def options_for(model: str, stages: int, schedule: str) -> Asked:
+    large = model in LARGE_IMAGES
     return {
         "model": model,
         "norm_type": "batch",
         "data": "generated",
         "num_classes": 10,
-        "image_size": 32 if photograph else 16,
+        "image_size": 32 if large else 16,
         "micro_batch_size": 7,  # no weight has 7 as its first dimension
         "shards": stages,
-        "gradient_accumulation": (2 if photograph else 4) * stages,
+        "gradient_accumulation": (2 if large else 4) * stages,
         "pipeline_schedule": schedule,
     }
 
@@ -67,60 +67,64 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def bench(
+def measurements(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Bench]:
-    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as line:
-        yield Bench(line)
+) -> Iterator[MemoryBench]:
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("pool")) as pool:
+        yield MemoryBench(pool)
 
 
-QUICK = pytest.mark.parametrize("bench", [2, 3], indirect=True, ids="{} stages".format)
-ALL = pytest.mark.parametrize("bench", CASES, indirect=True, ids="{} stages".format)
+QUICK = pytest.mark.parametrize("measurements", [2, 3], indirect=True, ids="{} stages".format)
+ALL = pytest.mark.parametrize("measurements", CASES, indirect=True, ids="{} stages".format)
 BY_SCHEDULE = pytest.mark.parametrize("schedule", SCHEDULES)
-BY_KEPT = pytest.mark.parametrize("kept", KEPT)
+BY_RECOMPUTE = pytest.mark.parametrize("recompute", RECOMPUTE)
 
 
-def far_off(stages: list[Compared]) -> list[Compared]:
-    return [stage for stage in stages if abs(stage.ratio - 1) > CLOSE]
-
-
-@QUICK
-@BY_SCHEDULE
-@BY_KEPT
-def test_stages_before_the_last_hold_what_is_planned(bench: Bench, kept: str, schedule: str):
-    assert far_off(bench.compare("resnet8", kept, schedule)[:-1]) == []
+def outside_tolerance(stages: list[Compared]) -> list[Compared]:
+    return [stage for stage in stages if abs(stage.ratio - 1) > TOLERANCE]
 
 
 @QUICK
 @BY_SCHEDULE
-@BY_KEPT
-def test_the_last_stage_holds_what_is_planned(bench: Bench, kept: str, schedule: str):
-    assert far_off(bench.compare("resnet8", kept, schedule)[-1:]) == []
+@BY_RECOMPUTE
+def test_stages_before_the_last_use_the_planned_memory(
+    measurements: MemoryBench, recompute: str, schedule: str
+):
+    assert outside_tolerance(measurements.compare("resnet8", recompute, schedule)[:-1]) == []
 
 
 @QUICK
-def test_halves_of_a_backward_hold_about_what_is_planned(bench: Bench):
-    stages = bench.compare("resnet8", "all kept", "zero-bubble")
+@BY_SCHEDULE
+@BY_RECOMPUTE
+def test_the_last_stage_uses_the_planned_memory(
+    measurements: MemoryBench, recompute: str, schedule: str
+):
+    assert outside_tolerance(measurements.compare("resnet8", recompute, schedule)[-1:]) == []
+
+
+@QUICK
+def test_a_split_backward_uses_about_the_planned_memory(measurements: MemoryBench):
+    stages = measurements.compare("resnet8", "all stored", "zero-bubble")
 
     assert [stage for stage in stages if abs(stage.ratio - 1) > 0.2] == []
 
 
 @pytest.mark.evidence
 @ALL
-def test_stages_of_all_networks_hold_what_is_planned(bench: Bench):
-    found = compared(bench)
+def test_stages_of_all_networks_use_the_planned_memory(measurements: MemoryBench):
+    found = compare_all(measurements)
 
-    assert [item for stages in found for item in far_off(stages[:-1])] == []
+    assert [item for stages in found for item in outside_tolerance(stages[:-1])] == []
 
 
 @pytest.mark.evidence
 @ALL
-def test_last_stages_of_all_networks_hold_what_is_planned(bench: Bench):
-    found = compared(bench)
+def test_last_stages_of_all_networks_use_the_planned_memory(measurements: MemoryBench):
+    found = compare_all(measurements)
 
-    assert [item for stages in found for item in far_off(stages[-1:])] == []
+    assert [item for stages in found for item in outside_tolerance(stages[-1:])] == []
 
 
-def compared(bench: Bench) -> list[list[Compared]]:
-    models = CASES[len(bench.line.pipes)]
-    return [bench.compare(*item) for item in product(models, KEPT, SCHEDULES)]
+def compare_all(measurements: MemoryBench) -> list[list[Compared]]:
+    models = CASES[len(measurements.pool.pipes)]
+    return [measurements.compare(*item) for item in product(models, RECOMPUTE, SCHEDULES)]

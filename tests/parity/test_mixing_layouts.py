@@ -1,4 +1,4 @@
-"""Mixup and cutmix are the same under every layout, and when a run goes on in another."""
+"""Mixup and cutmix are the same under every layout, also after a run is resumed in another one."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from convoy.planning.topology import Layout
 pytestmark = pytest.mark.processes
 
 MICRO_BATCHES = 4
-ASKED = {
+OPTIONS = {
     "model": "resnet8",
     "image_size": 12,
     "micro_batch_size": 4,
@@ -28,38 +28,42 @@ ASKED = {
     "cutmix_lambda_high": 0.8,
     "cutmix_disable_prob": 0.25,
 }
-ALONE = Layout()
+SINGLE_PROCESS = Layout()
 REPLICAS = Layout(replicas=2)
 STAGES = Layout(stages=2, workers=2)
 
 
-def bench_of(folder: Path, **more: object) -> LayoutProver:
+def make_prover(folder: Path, **options: object) -> LayoutProver:
     resolved = resolve(
-        RequestedOptions(named_config=settings_from("test", ASKED | more), environment={})
+        RequestedOptions(named_config=settings_from("test", OPTIONS | options), environment={})
     )
     return LayoutProver(resolved, MICRO_BATCHES, folder)
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> str | None:
-    return bench_of(tmp_path_factory.mktemp("alone")).train(ALONE).summary.weights_sha256
+def single_process(tmp_path_factory: pytest.TempPathFactory) -> str | None:
+    return (
+        make_prover(tmp_path_factory.mktemp("single")).train(SINGLE_PROCESS).summary.weights_sha256
+    )
 
 
 @pytest.mark.parametrize("on_host", [False, True])
 @pytest.mark.parametrize("layout", [REPLICAS, STAGES], ids=["2 replicas", "2 stages"])
-def test_a_layout_mixes_as_one_process_does(
-    layout: Layout, on_host: bool, alone: str | None, tmp_path: Path
+def test_a_layout_mixes_images_like_a_single_process(
+    layout: Layout, on_host: bool, single_process: str | None, tmp_path: Path
 ) -> None:
-    bench = bench_of(tmp_path, hostside_image_mixing=on_host)
+    prover = make_prover(tmp_path, hostside_image_mixing=on_host)
 
-    assert bench.train(layout).summary.weights_sha256 == alone
+    assert prover.train(layout).summary.weights_sha256 == single_process
 
 
-def test_a_run_goes_on_in_another_layout_within_an_epoch(alone: str | None, tmp_path: Path) -> None:
-    bench = bench_of(tmp_path, updates=4, samples=3 * 4 * MICRO_BATCHES)
-    full = bench.train(ALONE).summary.weights_sha256
+def test_a_run_is_resumed_in_another_layout_within_an_epoch(
+    single_process: str | None, tmp_path: Path
+) -> None:
+    prover = make_prover(tmp_path, updates=4, samples=3 * 4 * MICRO_BATCHES)
+    full = prover.train(SINGLE_PROCESS).summary.weights_sha256
 
-    assert bench.resume_under(REPLICAS, STAGES).summary.weights_sha256 == full != alone
+    assert prover.resume_under(REPLICAS, STAGES).summary.weights_sha256 == full != single_process
 
 
 @pytest.mark.evidence

@@ -1,4 +1,4 @@
-"""Every family against the same network in plain torch: logits and all gradients, in 64 bits."""
+"""Every family against the same network in plain torch: logits and all gradients, in float64."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -27,19 +27,19 @@ from torch import nn
 
 from convoy.parallel.slice import Slice
 
-CERTAIN = {"dropout_rate": 0.0, "block_survival_prob": 1.0}
+NO_DROPOUT = {"dropout_rate": 0.0, "block_survival_prob": 1.0}
 GROUPS = {"norm_type": "group", "norm_num_groups": 4, "norm_eps": 1e-3}
 BATCH: Norm = nn.BatchNorm2d
 GROUP: Norm = partial(nn.GroupNorm, 4, eps=1e-3)
 
 
-def ours(options: Mapping[str, Any], size: int) -> Slice:
-    """With weights, offsets and statistics that are neither 0 nor 1."""
+def build_ours(options: Mapping[str, Any], size: int) -> Slice:
+    """A network with random offsets, scales and statistics."""
     network = build_slice(Small(options, size).plan.layers, seed=2).double()
-    chance = torch.Generator().manual_seed(4)
+    rng = torch.Generator().manual_seed(4)
     with torch.no_grad():
         for name, tensor in network.named_tensors().items():
-            noise = torch.randn(tensor.shape, generator=chance, dtype=tensor.dtype)
+            noise = torch.randn(tensor.shape, generator=rng, dtype=tensor.dtype)
             if name.endswith("running_var"):
                 tensor.copy_(0.5 + noise.abs())
             elif tensor.dim() == 1:
@@ -47,12 +47,12 @@ def ours(options: Mapping[str, Any], size: int) -> Slice:
     return network
 
 
-def assert_equal(options: Mapping[str, Any], size: int, plain: nn.Module) -> None:
-    """In training with all gradients, and in evaluation."""
-    network, plain = ours(options, size), plain.double()
+def check_matches_torch(options: Mapping[str, Any], size: int, plain: nn.Module) -> None:
+    """Compare outputs in training and evaluation, and all gradients."""
+    network, plain = build_ours(options, size), plain.double()
     images, labels = images_and_labels(3, size)
     images = images.double()
-    plain.eval()(images)  # a lazy layer learns its width
+    plain.eval()(images)  # initializes lazy layers
     tensors = network.named_tensors()
     missing, unexpected = plain.load_state_dict(tensors, strict=False)
 
@@ -63,19 +63,19 @@ def assert_equal(options: Mapping[str, Any], size: int, plain: nn.Module) -> Non
     F.cross_entropy(output, labels).backward()
     F.cross_entropy(expected, labels).backward()
     theirs = dict(plain.named_parameters())
-    ours_too = network.named_weights()
+    weights = network.named_weights()
 
-    assert ours_too.keys() == theirs.keys()
-    for name, weight in ours_too.items():
+    assert weights.keys() == theirs.keys()
+    for name, weight in weights.items():
         torch.testing.assert_close(weight.grad, theirs[name].grad, rtol=1e-7, atol=1e-9, msg=name)
 
 
 def residuals(kind: str) -> list[list[Residual]]:
     """Two blocks in each of three groups, with one kind of shortcut."""
     groups, inputs = [], 16
-    for outputs, halves in ((16, 1), (32, 2), (64, 2)):
+    for outputs, first_stride in ((16, 1), (32, 2), (64, 2)):
         blocks: list[Residual] = []
-        for stride in (halves, 1):
+        for stride in (first_stride, 1):
             changes = stride > 1 or inputs != outputs
             projects = {"A": False, "B": changes, "C": True, "first": not blocks}[kind]
             shortcut = Conv(inputs, outputs, 1, stride) if projects else None
@@ -87,22 +87,22 @@ def residuals(kind: str) -> list[list[Residual]]:
 
 
 @pytest.mark.parametrize("kind", ["A", "B", "C", "first"])
-def test_a_small_resnet_is_the_plain_one_with_any_shortcut(kind: str):
+def test_a_small_resnet_matches_torch_with_any_shortcut(kind: str):
     plain = ResNet(residuals(kind), Conv(3, 16, 3), BATCH, 64)
 
-    assert_equal({"model": "resnet14", "shortcut_type": kind}, 12, plain)
+    check_matches_torch({"model": "resnet14", "shortcut_type": kind}, 12, plain)
 
 
 @pytest.mark.parametrize("size", [32, 33, 35])
 @pytest.mark.parametrize("padding", ["symmetric", "same"])
-def test_a_stem_with_a_pool_is_the_plain_one_with_either_padding(padding: str, size: int):
+def test_a_stem_with_a_pool_matches_torch_with_either_padding(padding: str, size: int):
     plain = ResNet(residuals("B"), Conv(3, 16, 7, 2), BATCH, 64)
     for module in plain.modules():
         if isinstance(module, Conv):
             module.same = padding == "same"
     options = {"shortcut_type": "B", "stem": "large", "conv_padding": padding}
 
-    assert_equal({"model": "resnet14", **options}, size, plain)
+    check_matches_torch({"model": "resnet14", **options}, size, plain)
 
 
 def bottlenecks(width: int, inner: float, cardinality: int, version: str) -> list[list[Residual]]:
@@ -122,10 +122,10 @@ def bottlenecks(width: int, inner: float, cardinality: int, version: str) -> lis
 
 
 @pytest.mark.parametrize("version", ["v1", "v1.5"])
-def test_a_bottleneck_halves_where_the_plain_one_does(version: str):
+def test_a_bottleneck_matches_torch_in_both_versions(version: str):
     plain = ResNet(bottlenecks(16, 1, 1, version), Conv(3, 16, 3), BATCH, 256)
 
-    assert_equal({"model": "resnet11", "resnet_version": version}, 8, plain)
+    check_matches_torch({"model": "resnet11", "resnet_version": version}, 8, plain)
 
 
 @pytest.mark.parametrize(
@@ -136,16 +136,16 @@ def test_a_bottleneck_halves_where_the_plain_one_does(version: str):
         ({"cardinality": 8, "group_dim": 6}, 16, 3, 8),
     ],
 )
-def test_a_resnext_is_the_plain_one(
+def test_a_resnext_matches_plain_torch(
     options: dict[str, Any], width: int, inner: int, cardinality: int
 ):
     groups = bottlenecks(width, inner, cardinality, "v1.5")
     plain = ResNet(groups, Conv(3, width, 3), BATCH, 16 * width)
 
-    assert_equal({"model": "resnext11", **options}, 8, plain)
+    check_matches_torch({"model": "resnext11", **options}, 8, plain)
 
 
-WIDTHS = (8, 16, 24, 40, 56, 96, 160)  # of half a B0
+WIDTHS = (8, 16, 24, 40, 56, 96, 160)  # half of B0
 REPEATS = (1, 2, 2, 3, 3, 4, 1)
 KERNELS = (3, 3, 5, 3, 5, 5, 3)
 
@@ -158,9 +158,9 @@ def efficientnet(ratio: int = 6, dim: int = 1, norm: Norm = BATCH) -> EfficientN
         for repeat in range(repeats):
             hidden = inputs * (ratio if index else 1)
             stride = 2 if index in (2, 3, 5) and repeat == 0 else 1
-            widen = Conv(inputs, hidden, 1) if index and ratio > 1 else None
-            filtering = Conv(hidden, hidden, KERNELS[index], stride, max(hidden // dim, 1))
-            block = Inverted(widen, filtering, Conv(hidden, outputs, 1), norm)
+            expand = Conv(inputs, hidden, 1) if index and ratio > 1 else None
+            depthwise = Conv(hidden, hidden, KERNELS[index], stride, max(hidden // dim, 1))
+            block = Inverted(expand, depthwise, Conv(hidden, outputs, 1), norm)
             block.se = Gate(hidden, inputs // 4, F.silu, torch.sigmoid)
             blocks.append(block)
             inputs = outputs
@@ -169,14 +169,14 @@ def efficientnet(ratio: int = 6, dim: int = 1, norm: Norm = BATCH) -> EfficientN
 
 
 def efficientnet_with(change: str) -> EfficientNet:
-    """One thing is otherwise."""
+    """An EfficientNet with one change."""
     network = efficientnet()
     for module in network.modules():
         if change == "padding" and isinstance(module, Conv):
             module.same = True
-        if change == "rectifiers" and isinstance(module, Inverted | EfficientNet):
+        if change == "relu" and isinstance(module, Inverted | EfficientNet):
             module.act = F.relu
-        if change == "rectifiers" and isinstance(module, Gate):
+        if change == "relu" and isinstance(module, Gate):
             module.inside = F.relu
         if change == "gates" and isinstance(module, Inverted):
             module.se = nn.Identity()
@@ -192,15 +192,24 @@ def efficientnet_with(change: str) -> EfficientNet:
         ({"expand_ratio": 4, "group_dim": 16}, partial(efficientnet, 4, 16)),
         (GROUPS, partial(efficientnet, norm=GROUP)),
         ({"conv_padding": "same"}, partial(efficientnet_with, "padding")),
-        ({"use_relu": True}, partial(efficientnet_with, "rectifiers")),
+        ({"use_relu": True}, partial(efficientnet_with, "relu")),
         ({"squeeze_excite": False}, partial(efficientnet_with, "gates")),
         ({"top_width": 0}, partial(efficientnet_with, "top")),
         ({"expand_ratio": 1}, partial(efficientnet, 1)),
     ],
-    ids=["usual", "wider groups", "group norm", "same", "relu", "no gates", "no top", "as wide"],
+    ids=[
+        "default",
+        "wider groups",
+        "group norm",
+        "same",
+        "relu",
+        "no gates",
+        "no top",
+        "no expansion",
+    ],
 )
-def test_an_efficientnet_is_the_plain_one(options: dict[str, Any], plain: Any):
-    assert_equal({"model": "efficientnet-cifar", **CERTAIN, **options}, 10, plain())
+def test_an_efficientnet_matches_plain_torch(options: dict[str, Any], plain: Any):
+    check_matches_torch({"model": "efficientnet-cifar", **NO_DROPOUT, **options}, 10, plain())
 
 
 def mobilenet_v2() -> MobileNetV2:
@@ -213,11 +222,11 @@ def mobilenet_v2() -> MobileNetV2:
     return MobileNetV2(blocks)
 
 
-def test_a_mobilenet_v2_is_the_plain_one():
-    assert_equal({"model": "mobilenet", **CERTAIN}, 40, mobilenet_v2())
+def test_a_mobilenet_v2_matches_plain_torch():
+    check_matches_torch({"model": "mobilenet", **NO_DROPOUT}, 40, mobilenet_v2())
 
 
-# Group, hidden, outputs, kernel, stride, inner width of the gate or 0, whether hard swish.
+# Group, hidden, outputs, kernel, stride, inner width of the gate or 0, hard swish.
 SMALL = [
     (0, 16, 16, 3, 2, 8, False),
     (1, 72, 24, 3, 2, 0, False),
@@ -254,9 +263,9 @@ def mobilenet_v3(rows: list[Any], last: int, head: int, bias: bool) -> MobileNet
     groups: list[list[nn.Module]] = [[] for _ in range(rows[-1][0] + 1)]
     inputs = 16
     for group, hidden, outputs, kernel, stride, inner, is_hard in rows:
-        widen = Conv(inputs, hidden, 1) if hidden != inputs else None
-        filtering = Conv(hidden, hidden, kernel, stride, hidden)
-        block = Inverted(widen, filtering, Conv(hidden, outputs, 1), BATCH)
+        expand = Conv(inputs, hidden, 1) if hidden != inputs else None
+        depthwise = Conv(hidden, hidden, kernel, stride, hidden)
+        block = Inverted(expand, depthwise, Conv(hidden, outputs, 1), BATCH)
         block.act = F.hardswish if is_hard else F.relu
         if inner:
             block.se = Gate(hidden, inner, F.relu, F.hardsigmoid)
@@ -276,12 +285,12 @@ def mobilenet_v3(rows: list[Any], last: int, head: int, bias: bool) -> MobileNet
         ("mobilenet-v3-large-published", partial(mobilenet_v3, LARGE, 960, 1280, True)),
     ],
 )
-def test_a_mobilenet_v3_is_the_plain_one(model: str, plain: Any):
-    assert_equal({"model": model, **CERTAIN}, 40, plain())
+def test_a_mobilenet_v3_matches_plain_torch(model: str, plain: Any):
+    check_matches_torch({"model": model, **NO_DROPOUT}, 40, plain())
 
 
 @pytest.mark.parametrize("bypass", [False, True])
-def test_a_squeezenet_is_the_plain_one(bypass: bool):
-    options = {"model": "squeezenet", "use_bypass": bypass, **CERTAIN}
+def test_a_squeezenet_matches_plain_torch(bypass: bool):
+    options = {"model": "squeezenet", "use_bypass": bypass, **NO_DROPOUT}
 
-    assert_equal(options, 47, SqueezeNet(bypass))
+    check_matches_torch(options, 47, SqueezeNet(bypass))

@@ -1,4 +1,4 @@
-"""Five updates of our pieces against a hand-written loop over torch's own modules."""
+"""Five updates against a hand-written training loop with the modules of torch."""
 
 import pytest
 import torch
@@ -36,13 +36,11 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         output = F.relu(self.bn1(self.conv1(x)))
         output = self.bn2(self.conv2(output))
-        short = x[:, :, :: self.stride, :: self.stride]
-        return F.relu(output + F.pad(short, (0, 0, 0, 0, 0, self.added)))
+        shortcut = x[:, :, :: self.stride, :: self.stride]
+        return F.relu(output + F.pad(shortcut, (0, 0, 0, 0, 0, self.added)))
 
 
 class ResNet8(nn.Module):
-    """As its paper draws it."""
-
     def __init__(self) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
@@ -67,7 +65,7 @@ def batches(accumulated: int) -> list[list[tuple[Tensor, Tensor]]]:
 
 
 def train_ours(network: Slice, accumulated: int) -> list[float]:
-    """The losses of all micro-batches; the network is changed."""
+    """Train the network in place and return the losses of all micro-batches."""
     flat = FlatParameters(network.named_weights())
     gradients = GradientTree(flat)
     norms = [module for module in network.modules() if isinstance(module, BatchNorm)]
@@ -78,16 +76,16 @@ def train_ours(network: Slice, accumulated: int) -> list[float]:
         Replicas(),
         PendingStatistics(norms),
     )
-    passed = [
+    results = [
         item
         for rate, batch in zip(RATES, batches(accumulated), strict=True)
         for item in update(batch, StepContext(rate))[0]
     ]
-    return [float(item.loss) for item in passed]
+    return [float(item.loss) for item in results]
 
 
-def train_plainly(network: ResNet8, accumulated: int) -> list[float]:
-    """The loop of any tutorial."""
+def train_plain_torch(network: ResNet8, accumulated: int) -> list[float]:
+    """A plain training loop with torch.optim.SGD."""
     decaying = [parameter for parameter in network.parameters() if parameter.dim() > 1]
     others = [parameter for parameter in network.parameters() if parameter.dim() == 1]
     optimizer = torch.optim.SGD(
@@ -110,9 +108,9 @@ def train_plainly(network: ResNet8, accumulated: int) -> list[float]:
 @pytest.mark.parametrize("accumulated", [1, 3])
 def test_five_updates_equal_a_plain_loop(accumulated: int):
     ours, plain = build_slice(LAYERS, seed=5), ResNet8()
-    plain.load_state_dict(ours.named_tensors(), strict=False)  # all but torch's counts of batches
+    plain.load_state_dict(ours.named_tensors(), strict=False)  # without num_batches_tracked
     losses = train_ours(ours, accumulated)
-    expected = train_plainly(plain, accumulated)
+    expected = train_plain_torch(plain, accumulated)
     theirs = plain.state_dict()
     counts = {name for name in theirs if name.endswith("num_batches_tracked")}
 
@@ -122,19 +120,19 @@ def test_five_updates_equal_a_plain_loop(accumulated: int):
         torch.testing.assert_close(tensor.detach(), theirs[name], rtol=1e-6, atol=1e-6, msg=name)
 
 
-def test_the_weights_really_moved():
+def test_the_updates_change_every_tensor():
     network = build_slice(LAYERS, seed=5)
     before = {name: tensor.detach().clone() for name, tensor in network.named_tensors().items()}
     train_ours(network, 1)
-    moved = {
+    changes = {
         name: float((tensor.detach() - before[name]).abs().max())
         for name, tensor in network.named_tensors().items()
     }
 
-    assert min(moved.values()) > 1e-4
+    assert min(changes.values()) > 1e-4
 
 
-def test_a_validated_network_answers_as_the_plain_one():
+def test_evaluation_matches_plain_torch():
     ours, plain = build_slice(LAYERS, seed=5), ResNet8()
     train_ours(ours, 1)
     plain.load_state_dict(ours.named_tensors(), strict=False)

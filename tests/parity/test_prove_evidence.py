@@ -1,6 +1,6 @@
-"""The long proofs: every layout, every crossing and every kill comes to the same bits.
+"""Long tests: every layout, every resumed run and every killed run has the same bits.
 
-`pytest tests/parity/test_prove_evidence.py -m evidence -s` prints what was found.
+`pytest tests/parity/test_prove_evidence.py -m evidence -s` prints a summary.
 """
 
 import json
@@ -25,25 +25,25 @@ def found(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     result = convoy("prove", *NETWORKS[request.param], "--updates=20", "--json")
     assert (result.code, result.err) == (0, "")
     rows: list[dict[str, Any]] = json.loads(result.out)["layouts"]
-    print(f"\n{request.param}: {_told(rows)}")
+    print(f"\n{request.param}: {_summary(rows)}")
     return rows
 
 
-def _told(rows: list[dict[str, Any]]) -> str:
-    full, crossed, fast = (len(kind(rows)) for kind in (in_one_go, crossings, inexact))
+def _summary(rows: list[dict[str, Any]]) -> str:
+    full, continued, fast = (len(select(rows)) for select in (uninterrupted, resumed, inexact))
     differences = ", ".join(f"{item['difference']:.1e}" for item in inexact(rows))
     return (
-        f"{full} exact layouts, {crossed} crossings, {fast} fast ones that differ by "
+        f"{full} exact layouts, {continued} resumed runs, {fast} fast layouts that differ by "
         f"{differences}, {sum(row['seconds'] for row in rows):.0f} s of training, "
         f"sha256 {rows[0]['weights_sha256']}"
     )
 
 
-def in_one_go(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def uninterrupted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["exact"] and row["resumed_from"] is None]
 
 
-def crossings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def resumed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["exact"] and row["resumed_from"] is not None]
 
 
@@ -52,7 +52,7 @@ def inexact(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_all_layouts_have_the_weights_of_one_process(found: list[dict[str, Any]]) -> None:
-    layouts = in_one_go(found)
+    layouts = uninterrupted(found)
     first = layouts[0]
 
     assert (first["stages"], first["replicas"]) == (1, 1)
@@ -62,7 +62,7 @@ def test_all_layouts_have_the_weights_of_one_process(found: list[dict[str, Any]]
 
 
 def test_all_layouts_are_different_and_cover_every_choice(found: list[dict[str, Any]]) -> None:
-    layouts = in_one_go(found)
+    layouts = uninterrupted(found)
     choices = ("stages", "replicas", "schedule", "recompute", "offload", "sharding", "workers")
     seen = {choice: {layout[choice] for layout in layouts} for choice in choices}
 
@@ -81,26 +81,26 @@ def test_all_layouts_are_different_and_cover_every_choice(found: list[dict[str, 
     assert max(len(layout["peak_bytes"]) * layout["replicas"] for layout in layouts) == 8
 
 
-def test_what_any_of_four_layouts_saves_any_other_resumes(found: list[dict[str, Any]]) -> None:
-    crossed = crossings(found)
+def test_each_of_four_layouts_resumes_the_runs_of_the_others(found: list[dict[str, Any]]) -> None:
+    resumed_rows = resumed(found)
 
-    assert len(crossed) == 12
-    assert len({item["resumed_from"] for item in crossed}) == 4
-    assert len({item["layout"] for item in crossed}) == 12
-    assert {item["weights_sha256"] for item in crossed} == {found[0]["weights_sha256"]}
+    assert len(resumed_rows) == 12
+    assert len({item["resumed_from"] for item in resumed_rows}) == 4
+    assert len({item["layout"] for item in resumed_rows}) == 12
+    assert {item["weights_sha256"] for item in resumed_rows} == {found[0]["weights_sha256"]}
 
 
-def test_the_quick_sum_is_told_with_its_difference(found: list[dict[str, Any]]) -> None:
+def test_the_fast_reduction_is_reported_with_its_difference(found: list[dict[str, Any]]) -> None:
     differences = [item["difference"] for item in inexact(found)]
 
     assert len(differences) == 1
-    assert 0 < differences[0] < 1  # training is chaotic: rounding grows with every update
+    assert 0 < differences[0] < 1  # rounding differences grow with every update
 
 
-# TINY with four micro-batches an update; four updates an epoch, saved after every second one.
+# TINY with four micro-batches per update and four updates per epoch, saved after every second one.
 CHANGED = ("--gradient", "--epoch", "--dataloader", "--samples")
-WORDS = [item for item in TINY if not item.startswith(CHANGED)]
-WORDS += ["--samples=128", "--updates=8", "--ckpts-per-epoch=2"]
+OPTIONS = [item for item in TINY if not item.startswith(CHANGED)]
+OPTIONS += ["--samples=128", "--updates=8", "--ckpts-per-epoch=2"]
 
 LAYOUTS = {
     "one process": ("--gradient-accumulation=4",),
@@ -123,8 +123,8 @@ LAYOUTS = {
     ),
     "four replicas": ("--replicas=4", "--gradient-accumulation=1", "--enable-optimizer-rts"),
 }
-# What a layout says must not stay when another one takes over.
-NOTHING = (
+# Resets the options of the earlier layout.
+DEFAULT_LAYOUT = (
     "--shards=1",
     "--replicas=1",
     "--no-enable-optimizer-rts",
@@ -138,12 +138,12 @@ CHANGES = (
     ("two replicas of two stages", "one process"),
 )
 LOADERS = ((0, 2), (2, 0))
-# Whoever keeps the run, while it writes a checkpoint; another, one update after; another at once.
+# Rank 0 while it saves, rank 1 an update after a save, and rank 1 while rank 0 saves.
 KILLS = ("kill@4:0", "kill@5:1", "kill@6:1")
 
 
-def kept(run: Path) -> dict[str, Any]:
-    """What a run came to, to the bit: weights, statistics, optimizer state."""
+def result_of(run: Path) -> dict[str, Any]:
+    """Digests of the weights, statistics and optimizer state of a run."""
     summary = json.loads((run / "summary.json").read_text())
     manifest = json.loads((run / "checkpoints/update-8/MANIFEST.json").read_text())
     files = manifest["files"]
@@ -156,33 +156,33 @@ def kept(run: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    run = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert convoy("train", *WORDS, *LAYOUTS["one process"], "--output", run).code == 0
-    return kept(run)
+def uninterrupted_result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    run = tmp_path_factory.mktemp("uninterrupted") / "run"
+    assert convoy("train", *OPTIONS, *LAYOUTS["one process"], "--output", run).code == 0
+    return result_of(run)
 
 
 @pytest.mark.parametrize("kill", KILLS)
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 @pytest.mark.parametrize("loaders", LOADERS)
-def test_a_killed_run_goes_on_in_another_layout_to_the_same_bits(
+def test_a_killed_run_resumed_in_another_layout_has_the_same_bits(
     before: str,
     after: str,
     loaders: tuple[int, int],
     kill: str,
-    undisturbed: dict[str, Any],
+    uninterrupted_result: dict[str, Any],
     tmp_path: Path,
 ) -> None:
     run = tmp_path / "run"
     workers, other = (f"--dataloader-worker={count}" for count in loaders)
-    words = ("train", *WORDS, *LAYOUTS[before], workers, "--output", run)
-    killed = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": kill})
-    went_on = convoy("resume", run, *NOTHING, *LAYOUTS[after], other)
+    command = ("train", *OPTIONS, *LAYOUTS[before], workers, "--output", run)
+    killed = convoy_process(*command, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": kill})
+    continued = convoy("resume", run, *DEFAULT_LAYOUT, *LAYOUTS[after], other)
 
     assert killed.code == 7
     assert f"(rank {kill.partition(':')[2]}) was killed by SIGKILL" in killed.err
-    assert (went_on.code, went_on.err) == (0, "")
-    assert kept(run) == undisturbed
+    assert (continued.code, continued.err) == (0, "")
+    assert result_of(run) == uninterrupted_result
 
 
 def test_layouts_loaders_and_kills_make_24_combinations() -> None:

@@ -1,4 +1,4 @@
-"""The law of the stash: every stage of every schedule holds as many sets as was promised."""
+"""Every stage of every schedule stashes as many activation sets as planned."""
 
 from collections.abc import Iterator
 
@@ -16,21 +16,21 @@ pytestmark = pytest.mark.processes
     scope="module",
     params=[2, 4, *(pytest.param(n, marks=pytest.mark.evidence) for n in (3, 5, 6))],
 )
-def line(
+def pool(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PipelinePool]:
-    with pipeline_pool(request.param, tmp_path_factory.mktemp("line")) as output:
-        yield output
+    with pipeline_pool(request.param, tmp_path_factory.mktemp("pool")) as pool:
+        yield pool
 
 
-def law(schedule: str, stages: int) -> list[int]:
-    """Sets between forward and backward, as the schedules define them."""
-    behind = range(stages - 1, -1, -1)  # stages behind each one
+def expected_stash(schedule: str, stages: int) -> list[int]:
+    """Activation sets between forward and backward on each stage."""
+    later_stages = range(stages - 1, -1, -1)  # after each stage
     match schedule:
         case "grouped":
-            return [2 * item + 2 for item in behind]
+            return [2 * item + 2 for item in later_stages]
         case "interleaved" | "1f1b":
-            return [item + 1 for item in behind]
+            return [item + 1 for item in later_stages]
         case "zero-bubble":
             return [stages] * stages
         case _:
@@ -38,10 +38,10 @@ def law(schedule: str, stages: int) -> list[int]:
 
 
 @sweep("schedule", SCHEDULES)
-def test_each_stage_holds_as_many_sets_as_the_law_says(line: PipelinePool, schedule: str):
-    stages = len(line.pipes)
+def test_each_stage_stashes_the_expected_number_of_sets(pool: PipelinePool, schedule: str):
+    stages = len(pool.pipes)
     starts = balance([1] * len(Case().layers), stages)
     case = Case(starts, schedule, 4 * stages, samples=2, size=8)
-    seen = line.run(train_stage, case)
+    results = pool.run(train_stage, case)
 
-    assert [item.stash for item in seen] == law(schedule, stages)
+    assert [item.stash for item in results] == expected_stash(schedule, stages)

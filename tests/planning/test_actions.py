@@ -1,4 +1,4 @@
-"""The schedules end, hold what they say and take as long as they say; broken orders are caught."""
+"""Schedules complete with their planned stash and length; wrong orders are detected."""
 
 import re
 from itertools import combinations
@@ -171,12 +171,12 @@ def test_a_stash_is_retained_until_the_weight_half():
 
 
 def test_a_deadlock_of_several_stages_in_a_process_names_the_stage():
-    right = orders(make_schedule("looped", 2), 4, 2)
-    result = simulate([parse_actions("0F0 2F0 0F1 2F1 2B0 2B1 0B0 0B1"), right[1]])
+    correct = orders(make_schedule("looped", 2), 4, 2)
+    result = simulate([parse_actions("0F0 2F0 0F1 2F1 2B0 2B1 0B0 0B1"), correct[1]])
 
     assert [str(stuck) for stuck in result.stuck] == []
 
-    result = simulate([parse_actions("2F0 0F0 0F1 2F1 2B0 2B1 0B0 0B1"), right[1]])
+    result = simulate([parse_actions("2F0 0F0 0F1 2F1 2B0 2B1 0B0 0B1"), correct[1]])
 
     assert [str(stuck) for stuck in result.stuck] == [
         "stage 2 cannot run F0: it waits for F0 of stage 1",
@@ -200,23 +200,23 @@ def test_a_deadlock_does_not_name_finished_stages():
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("stages", [2, 3])
 def test_two_swapped_passes_are_caught_on_every_stage(name: str, stages: int):
-    right = orders(SCHEDULES[name], stages, 2 * stages)
-    for stage, actions in enumerate(right):
-        for item, other in combinations(range(len(actions)), 2):
-            if isinstance(actions[item], BackwardWeight):
-                continue  # no neighbor sees it
-            if type(actions[item]) is type(actions[other]):
-                wrong = list(actions)
-                wrong[item], wrong[other] = wrong[other], wrong[item]
-                result = simulate([*right[:stage], wrong, *right[stage + 1 :]])
+    correct = orders(SCHEDULES[name], stages, 2 * stages)
+    for stage, actions in enumerate(correct):
+        for first, second in combinations(range(len(actions)), 2):
+            if isinstance(actions[first], BackwardWeight):
+                continue  # does not affect other stages
+            if type(actions[first]) is type(actions[second]):
+                swapped = list(actions)
+                swapped[first], swapped[second] = swapped[second], swapped[first]
+                result = simulate([*correct[:stage], swapped, *correct[stage + 1 :]])
 
                 assert result.deadlocked
 
 
 @sweep("stages", range(3, 7))
 def test_a_first_stage_that_does_not_run_ahead_is_caught(stages: int):
-    right = orders(SCHEDULES["interleaved"], stages, 2 * stages)
-    result = simulate([right[-1], *right[1:]])
+    correct = orders(SCHEDULES["interleaved"], stages, 2 * stages)
+    result = simulate([correct[-1], *correct[1:]])
 
     assert [stuck.stage for stuck in result.stuck] == list(range(stages))
     assert str(result.stuck[0]) == "stage 0 cannot run B0: it waits for B0 of stage 1"

@@ -1,4 +1,4 @@
-"""What a micro-batch holds: against autograd behind every cut, and against torch's whole life."""
+"""The planned activation memory of a micro-batch against autograd and against measurements."""
 
 import pytest
 from support.activation_bytes import measure_alone
@@ -72,7 +72,7 @@ def test_the_stash_after_every_split_is_the_input_and_the_saved_tensors(
 
 
 def _received(before: tuple[LayerPlan, ...], images: Tensor) -> tuple[Tensor, ...]:
-    """What the layers before the cut send, as tensors of the receiver's own."""
+    """The outputs of the layers before the split, as leaf tensors."""
     bundle: tuple[Tensor, ...] = build_slice(before)(images)
     return tuple(tensor.detach().clone().requires_grad_() for tensor in bundle)
 
@@ -101,10 +101,10 @@ def test_segments_reduce_the_peak_of_the_backward():
 
 def test_a_tensor_of_two_segments_is_stored_once():
     names = [layer.name for layer in small_layers()]
-    inside = [0, names.index("layer1/0/bn1"), names.index("layer1/0/conv2")]
-    road = 16 * 32 * 32
+    starts = [0, names.index("layer1/0/bn1"), names.index("layer1/0/conv2")]
+    image = 16 * 32 * 32
 
-    assert small_footprint(inside).stashed == 3 * 32 * 32 + 10 + 3 * road  # the side road once
+    assert small_footprint(starts).stashed == 3 * 32 * 32 + 10 + 3 * image  # the side branch once
 
 
 def test_shared_gradients_are_not_accumulated_in_place():
@@ -113,15 +113,16 @@ def test_shared_gradients_are_not_accumulated_in_place():
         LayerPlan("conv", ConvSpec(4, 2, 3), Route.FORK),
     )
     stash = activation_footprint(layers, layer_costs(layers, Shape(4, 5)), None, is_first=False)
-    road, actual = 4 * 25, 2 * 25
-    gradients = actual + road + road + road  # received for both, the new one, and the sum
+    image, output = 4 * 25, 2 * 25
+    # Received for both outputs, the new one, and the sum.
+    gradients = output + image + image + image
 
-    assert stash.stashed == road + road + actual  # the rectifier may not write over what came in
+    assert stash.stashed == image + image + output  # relu must not overwrite the input
     assert stash.peak_backward == stash.stashed + gradients
 
 
 def backward_of(*layers: LayerPlan) -> int:
-    """Of a stage that was sent images of 4 × 5 × 5."""
+    """The peak of a stage whose input is 4 × 5 × 5."""
     return activation_footprint(
         layers, layer_costs(layers, Shape(4, 5)), None, is_first=False
     ).peak_backward
@@ -133,23 +134,23 @@ def test_the_gradient_of_a_gate_is_as_large_as_the_image_before_it_is_summed():
         LayerPlan("mul", MultiplySpec(), Route.JOIN),
     )
     image, channels = 4 * 25, 4
-    checkpoints = image + channels + image  # came in, the gate, goes out
-    gradients = image + image + channels + image  # received, both that are made, and the product
+    saved = image + channels + image  # input, gate, output
+    gradients = image + image + channels + image  # received, both new ones, and the product
 
-    assert backward_of(*gate) == checkpoints + gradients
+    assert backward_of(*gate) == saved + gradients
 
 
 def test_the_gradient_of_a_scale_is_as_large_as_the_image_before_it_is_summed():
-    kept_proxy = ProxyActivationSpec(4, "swish", eps=0.03, scaled=False, recompute=False)
+    proxy = ProxyActivationSpec(4, "swish", eps=0.03, scaled=False, recompute=False)
     image = 4 * 25
-    checkpoints = image + image  # came in and goes out; what was scaled and moved is gone by then
-    gradients = image + image + image + image  # received, on its way, made, and the product
+    saved = image + image  # input and output; the scaled and shifted tensor is freed
+    gradients = image + image + image + image  # received, intermediate, new, and the product
 
-    assert backward_of(LayerPlan("act", kept_proxy)) == checkpoints + gradients
+    assert backward_of(LayerPlan("act", proxy)) == saved + gradients
 
 
-ALONE = {
-    "everything kept": {"enable_recompute": False},
+SEGMENTS = {
+    "everything stored": {"enable_recompute": False},
     "one segment": {"enable_recompute": True},
     "blocks": {"enable_recompute": True, "recompute_checkpoints": (r"layer\d/\d",)},
     "everywhere": {"enable_recompute": True, "recompute_checkpoints": (".*",)},
@@ -157,7 +158,7 @@ ALONE = {
 
 
 @pytest.mark.parametrize("model", ["resnet8", "resnet14", "resnet18"])
-@pytest.mark.parametrize("options", ALONE.values(), ids=ALONE.keys())
+@pytest.mark.parametrize("options", SEGMENTS.values(), ids=SEGMENTS.keys())
 def test_the_planned_memory_of_one_process_matches(options: dict[str, object], model: str):
     full = {
         "model": model,
@@ -174,15 +175,15 @@ def test_the_planned_memory_of_one_process_matches(options: dict[str, object], m
     assert planned.activations == pytest.approx(measure_alone(full).activations, rel=0.05)
 
 
-WAYS = {
-    "everything kept": {"enable_recompute": False},
+RECOMPUTE = {
+    "everything stored": {"enable_recompute": False},
     "one segment": {"enable_recompute": True},
     "blocks": {"enable_recompute": True, "recompute_checkpoints": (r".*(/add|concat|relu)",)},
     "inside blocks": {"enable_recompute": True, "recompute_checkpoints": (r".*\d",)},
     "everywhere": {"enable_recompute": True, "recompute_checkpoints": (".*",)},
 }
-# One for each thing that a layer can do with memory.
-CHOSEN = (
+# One for each kind of memory use.
+SELECTED = (
     "resnet8 pooled",
     "resnet8 strided one pass",
     "efficientnet",
@@ -194,28 +195,32 @@ CHOSEN = (
 )
 
 
-@pytest.mark.parametrize("name", CHOSEN)
-@pytest.mark.parametrize("way", ["everything kept", "blocks"])
-def test_the_planned_memory_of_selected_families_matches(name: str, way: str):
-    assert planned_by_seen(FAMILIES[name], **WAYS[way]) == pytest.approx(1, rel=0.05)
+@pytest.mark.parametrize("name", SELECTED)
+@pytest.mark.parametrize("recompute", ["everything stored", "blocks"])
+def test_the_planned_memory_of_selected_families_matches(name: str, recompute: str):
+    assert planned_to_measured_ratio(FAMILIES[name], **RECOMPUTE[recompute]) == pytest.approx(
+        1, rel=0.05
+    )
 
 
 @pytest.mark.evidence
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("way", WAYS)
-def test_the_planned_memory_of_every_family_matches(name: str, way: str):
-    assert planned_by_seen(FAMILIES[name], **WAYS[way]) == pytest.approx(1, rel=0.05)
+@pytest.mark.parametrize("recompute", RECOMPUTE)
+def test_the_planned_memory_of_every_family_matches(name: str, recompute: str):
+    assert planned_to_measured_ratio(FAMILIES[name], **RECOMPUTE[recompute]) == pytest.approx(
+        1, rel=0.05
+    )
 
 
-@pytest.mark.parametrize("way", ["everything kept", "blocks"])
-def test_the_planned_memory_of_proxies_without_recomputation_matches(way: str):
+@pytest.mark.parametrize("recompute", ["everything stored", "blocks"])
+def test_the_planned_memory_of_proxies_without_recomputation_matches(recompute: str):
     small = FAMILIES["efficientnet by proxy"]
-    ratio = planned_by_seen(small, proxy_recompute=False, **WAYS[way])
+    ratio = planned_to_measured_ratio(small, proxy_recompute=False, **RECOMPUTE[recompute])
 
     assert ratio == pytest.approx(1, rel=0.05)
 
 
-def planned_by_seen(small: Small, **options: object) -> float:
+def planned_to_measured_ratio(small: Small, **options: object) -> float:
     full = {
         "data": "generated",
         "num_classes": 10,
@@ -229,7 +234,7 @@ def planned_by_seen(small: Small, **options: object) -> float:
     return planned.activations / measure_alone(full).activations
 
 
-KEPT = [
+CONFIGS = [
     NetworkConfig(model=model, norm_type=kind, norm_num_groups=16, shortcut_type=shortcut)
     for model in ("resnet8", "resnet18")
     for kind in ("batch", "group", "none")
@@ -237,13 +242,13 @@ KEPT = [
 ] + [NetworkConfig(model="resnet50", norm_type="group", norm_num_groups=32)]
 
 
-@pytest.mark.parametrize("config", KEPT, ids=short_name)
+@pytest.mark.parametrize("config", CONFIGS, ids=short_name)
 def test_saved_elements_match_autograd_except_for_norm_statistics(config: NetworkConfig):
     layers = resnet_layers(config, 3, CLASSES)
     images, labels = images_and_labels(2, 32)
     network = Slice(layers, build_layers(layers, 0))
-    checkpoints = saved_elements(layers, Shape(3, 32))
-    planned = 4 * 2 * (Shape(3, 32).elements + sum(checkpoints))
+    elements = saved_elements(layers, Shape(3, 32))
+    planned = 4 * 2 * (Shape(3, 32).elements + sum(elements))
 
     assert saved_bytes(network, (images,), labels) == planned + small_change(layers, samples=2)
 
@@ -252,24 +257,24 @@ def test_saved_elements_match_autograd_except_for_norm_statistics(config: Networ
 def test_saved_elements_of_every_family_match_autograd(small: Small):
     network = small.plan
     images, labels = images_and_labels(2, small.size)
-    live = build_slice(network.layers)
+    module = build_slice(network.layers)
     image = Shape(3, small.size)
     planned = 8 * (image.elements + sum(saved_elements(network.layers, image)))
     change = small_change(network.layers, samples=2)
 
-    assert saved_bytes(live, (images,), labels) == planned + change
+    assert saved_bytes(module, (images,), labels) == planned + change
 
 
 def test_the_input_of_an_addition_is_not_saved():
     layers = small_layers()
     names = [layer.name for layer in layers]
-    checkpoints = dict(zip(names, saved_elements(layers, Shape(3, 32)), strict=True))
+    saved = dict(zip(names, saved_elements(layers, Shape(3, 32)), strict=True))
     plain, halved = 16 * 32 * 32, 32 * 16 * 16
 
-    assert checkpoints["layer1/0/conv2"] == checkpoints["layer1/0/add"] == plain
-    assert checkpoints["layer1/0/bn2"] == checkpoints["layer1/0/relu"] == 0
-    assert checkpoints["layer2/0/conv1"] == checkpoints["layer2/0/bn1"] == halved
-    assert checkpoints["layer2/0/downsample/0"] == 0
+    assert saved["layer1/0/conv2"] == saved["layer1/0/add"] == plain
+    assert saved["layer1/0/bn2"] == saved["layer1/0/relu"] == 0
+    assert saved["layer2/0/conv1"] == saved["layer2/0/bn1"] == halved
+    assert saved["layer2/0/downsample/0"] == 0
 
 
 def test_padding_saves_nothing():
@@ -284,9 +289,9 @@ def test_padding_saves_nothing():
 
 def test_max_pooling_saves_64_bit_indices():
     layers = (LayerPlan("pool", MaxPoolSpec()), LayerPlan("conv", ConvSpec(4, 4, 3)))
-    checkpoints, _ = saved_elements(layers, Shape(4, 10))
+    saved, _ = saved_elements(layers, Shape(4, 10))
 
-    assert checkpoints == 3 * MaxPoolSpec().output_shape(Shape(4, 10)).elements
+    assert saved == 3 * MaxPoolSpec().output_shape(Shape(4, 10)).elements
 
 
 def test_the_logits_are_saved_for_the_loss():
@@ -295,8 +300,8 @@ def test_the_logits_are_saved_for_the_loss():
 
 def test_only_relu_works_in_place():
     source = Shape(16, 8)
-    written = [
+    in_place = [
         autograd_steps(layer.operation, source)[-1].in_place for layer in small_layers("none")
     ]
 
-    assert written == [isinstance(item.operation, ActivationSpec) for item in small_layers("none")]
+    assert in_place == [isinstance(item.operation, ActivationSpec) for item in small_layers("none")]

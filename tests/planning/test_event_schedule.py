@@ -1,4 +1,4 @@
-"""So many times per epoch, and at the end: every small case."""
+"""Events several times per epoch and at the end, for all small cases."""
 
 from itertools import pairwise
 
@@ -8,15 +8,17 @@ from convoy.planning.loop import EventSchedule
 
 
 def due(times: int, period: int, end: int, first: int = 0) -> list[int]:
-    rhythm = EventSchedule(times, period, end, first)
-    return [update for update in range(1, end + 1) if rhythm.is_due(update)]
+    schedule = EventSchedule(times, period, end, first)
+    return [update for update in range(1, end + 1) if schedule.is_due(update)]
 
 
 @sweep("period", range(1, 13))
 def test_every_complete_period_has_the_configured_number_of_events(period: int):
     for times in range(1, period + 1):
         actual = due(times, period, end=4 * period)
-        counts = [sum(p * period < u <= (p + 1) * period for u in actual) for p in range(4)]
+        counts = [
+            sum(n * period < update <= (n + 1) * period for update in actual) for n in range(4)
+        ]
 
         assert counts == [times] * 4
 
@@ -57,10 +59,10 @@ def test_a_run_that_ends_within_a_period_has_a_last_event():
 @sweep("first", range(10))
 def test_a_later_start_shifts_all_events(period: int, first: int):
     for times in range(1, period + 2):
-        usual = due(times, period, end=3 * period)
-        moved = [first] * (first > 0) + [first + update for update in usual]
+        unshifted = due(times, period, end=3 * period)
+        shifted = [first] * (first > 0) + [first + update for update in unshifted]
 
-        assert due(times, period, first + 3 * period, first) == moved
+        assert due(times, period, first + 3 * period, first) == shifted
 
 
 def test_before_the_start_only_the_end_is_due():

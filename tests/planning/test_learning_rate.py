@@ -1,4 +1,4 @@
-"""Every schedule over whole runs: against the formulas written again, and against torch's own."""
+"""Every schedule over complete runs against its formula and against torch."""
 
 import math
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def rates(config: LearningRateConfig, steps: int = STEPS, updates: int = STEPS *
 
 
 def formula(config: LearningRateConfig, steps: int, updates: int) -> Rates:
-    """The written rules in 64-bit numbers, all updates at once."""
+    """The documented formulas in float64, for all updates at once."""
     i = np.arange(updates, dtype=np.float64)
     f = config.lr_scheduler_freq or steps
     e, epochs = i / steps, updates / steps
@@ -66,7 +66,7 @@ def test_all_rates_of_a_run_follow_the_documented_formula(
 def torch_scheduler(
     make: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler],
 ) -> Rates:
-    """The rates that one of torch's schedulers gives to the same updates."""
+    """The rates of a scheduler of torch for the same updates."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=CONFIG.lr)
     scheduler = make(optimizer)
     seen = []
@@ -79,7 +79,9 @@ def torch_scheduler(
 
 def test_cosine_matches_torch():
     reference = torch_scheduler(
-        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=STEPS * EPOCHS)
+        lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(
+            optimizer, T_max=STEPS * EPOCHS
+        )
     )
 
     np.testing.assert_allclose(rates(replace(CONFIG, lr_schedule="cosine")), reference, rtol=1e-9)
@@ -88,7 +90,7 @@ def test_cosine_matches_torch():
 def test_step_schedule_matches_torch():
     drops = [math.ceil(epoch * STEPS) for epoch in CONFIG.lr_epoch_decay]
     reference = torch_scheduler(
-        lambda o: torch.optim.lr_scheduler.MultiStepLR(o, drops, CONFIG.lr_decay)
+        lambda optimizer: torch.optim.lr_scheduler.MultiStepLR(optimizer, drops, CONFIG.lr_decay)
     )
 
     np.testing.assert_allclose(rates(replace(CONFIG, lr_schedule="step")), reference, rtol=1e-12)
@@ -96,7 +98,7 @@ def test_step_schedule_matches_torch():
 
 def test_exponential_decay_matches_torch():
     reference = torch_scheduler(
-        lambda o: torch.optim.lr_scheduler.ExponentialLR(o, CONFIG.lr_decay)
+        lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, CONFIG.lr_decay)
     )
 
     np.testing.assert_allclose(
@@ -107,8 +109,8 @@ def test_exponential_decay_matches_torch():
 def test_polynomial_to_zero_matches_torch():
     config = replace(CONFIG, lr_schedule="polynomial", poly_lr_end_ratio=0)
     reference = torch_scheduler(
-        lambda o: torch.optim.lr_scheduler.PolynomialLR(
-            o, STEPS * EPOCHS, CONFIG.poly_lr_decay_power
+        lambda optimizer: torch.optim.lr_scheduler.PolynomialLR(
+            optimizer, STEPS * EPOCHS, CONFIG.poly_lr_decay_power
         )
     )
 
@@ -135,7 +137,7 @@ def test_polynomial_warms_up_to_the_full_rate_and_then_falls():
     )
 
     assert rates(config, steps=2, updates=8).tolist() == [
-        *(0, 0.25, 0.5, 0.75),  # update / 4 while it warms up, the decay not yet begun
+        *(0, 0.25, 0.5, 0.75),  # update / 4 during the warm-up, without decay
         *(1, 0.875, 0.75, 0.625),
     ]
 
@@ -163,14 +165,14 @@ def test_a_warm_up_may_be_longer_than_the_run(schedule: str):
 
 
 def test_a_drop_takes_effect_at_its_decimal_epoch():
-    places = []
+    drops = []
     for hundredths in range(1, 100):
         config = LearningRateConfig(
             lr=1, lr_schedule="step", lr_decay=0.5, lr_epoch_decay=(hundredths / 100,)
         )
-        places.append(rates(config, steps=100, updates=100).tolist().index(0.5))
+        drops.append(rates(config, steps=100, updates=100).tolist().index(0.5))
 
-    assert places == list(range(1, 100))
+    assert drops == list(range(1, 100))
 
 
 def test_a_frequency_is_read_as_an_exact_decimal():
@@ -246,12 +248,12 @@ def test_max_lr_is_found_where_rates_rise(config: LearningRateConfig, steps: int
 
 
 class CountingPlan(LearningRatePlan):
-    """Counts how often it is asked."""
+    """Counts the calls of `rate`."""
 
-    asked = 0
+    num_calls = 0
 
     def rate(self, update: int, warmup_update: int | None = None) -> float:
-        CountingPlan.asked += warmup_update is None  # the others are bounds
+        CountingPlan.num_calls += warmup_update is None  # other calls compute bounds
         return super().rate(update, warmup_update)
 
 
@@ -268,10 +270,10 @@ def test_max_lr_does_not_iterate_over_millions_of_updates(
         lr_scheduler_freq=frequency,
         warmup_epoch=70,
     )
-    CountingPlan.asked = 0
+    CountingPlan.num_calls = 0
     highest = CountingPlan(config, 100_000, 35_000_000).max_lr
 
-    assert CountingPlan.asked < 20_000
+    assert CountingPlan.num_calls < 20_000
     assert 0 < highest <= CONFIG.lr
 
 
@@ -289,10 +291,10 @@ def test_no_rate_rises_after_the_warm_up(config: LearningRateConfig, steps: int,
 def test_warm_up_lowers_its_rates_and_changes_no_others(
     config: LearningRateConfig, steps: int, updates: int
 ):
-    assume(config.lr_schedule != "polynomial")  # its decay begins after the warm-up
-    warmed = rates(config, steps, updates)
-    cold = rates(replace(config, warmup_epoch=0), steps, updates)
+    assume(config.lr_schedule != "polynomial")  # its decay starts after the warm-up
+    with_warmup = rates(config, steps, updates)
+    without_warmup = rates(replace(config, warmup_epoch=0), steps, updates)
     settled = math.ceil(config.warmup_epoch * steps)
 
-    assert np.all(warmed <= cold)
-    assert np.array_equal(warmed[settled:], cold[settled:])
+    assert np.all(with_warmup <= without_warmup)
+    assert np.array_equal(with_warmup[settled:], without_warmup[settled:])

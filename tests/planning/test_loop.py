@@ -1,4 +1,4 @@
-"""The length of a run, and when reports, checkpoints and validations are due in it."""
+"""The length of a run, and when reports, checkpoints and validations are due."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ def loop(samples: int = 100, **options: Any) -> LoopPlan:
     return plan_loop(config, plan, samples)
 
 
-def due(rhythm: EventSchedule, plan: LoopPlan) -> list[int]:
-    return [update for update in range(1, plan.updates + 1) if rhythm.is_due(update)]
+def due(schedule: EventSchedule, plan: LoopPlan) -> list[int]:
+    return [update for update in range(1, plan.updates + 1) if schedule.is_due(update)]
 
 
 def test_epochs_set_the_length_and_the_remainder_is_dropped():
@@ -96,7 +96,7 @@ def test_zero_checkpoints_are_never_due():
 
 
 def epochs_saved(epoch: float, **options: Any) -> list[float]:
-    """After how many epochs of five updates a checkpoint is due."""
+    """The epochs, of five updates each, after which a checkpoint is due."""
     plan = loop(samples=50, micro_batch_size=10, epoch=epoch, **options)
     return [update / 5 for update in due(plan.checkpoints, plan)]
 

@@ -1,4 +1,4 @@
-"""The planned loss scale: levels, where they begin, and how they read."""
+"""The planned loss scale: its levels, their starts, and their text."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ from convoy.planning.plan import plan_phases, plan_run
 from convoy.planning.render import loss_scale_as_text
 
 
-def ladder(first: float, last: float, epochs: int, per_epoch: int = 1) -> LossScalePlan:
+def make_plan(first: float, last: float, epochs: int, per_epoch: int = 1) -> LossScalePlan:
     return LossScalePlan(first, last, updates_per_epoch=per_epoch, updates=epochs * per_epoch)
 
 
@@ -22,15 +22,15 @@ def planned(**values: Any) -> LossScalePlan:
     ).loop.loss_scale
 
 
-def as_documented(first: float, last: float, epochs: int, epoch: int) -> float:
+def expected_scale(first: float, last: float, epochs: int, epoch: int) -> float:
     """The scale of an epoch, counted from 1."""
     levels = math.floor(math.log2(last // first)) + 1
-    begun = [level for level in range(levels) if level * math.floor(epochs / levels) + 1 <= epoch]
-    return first * 2.0 ** begun[-1]
+    started = [level for level in range(levels) if level * math.floor(epochs / levels) + 1 <= epoch]
+    return first * 2.0 ** started[-1]
 
 
 def test_a_hundred_epochs_from_16_to_128_have_four_levels_of_25() -> None:
-    plan = ladder(16, 128, 100)
+    plan = make_plan(16, 128, 100)
     scales = [plan.scale(epoch) for epoch in range(100)]
 
     assert scales == [16] * 25 + [32] * 25 + [64] * 25 + [128] * 25
@@ -39,15 +39,15 @@ def test_a_hundred_epochs_from_16_to_128_have_four_levels_of_25() -> None:
 @sweep("epochs", [*range(4, 20), 90, 101])
 @sweep(("first", "last"), [(1, 1), (1, 2), (16, 128), (0.5, 4), (3, 12)])
 def test_loss_scale_levels_start_as_documented(first: float, last: float, epochs: int) -> None:
-    plan = ladder(first, last, epochs, per_epoch=7)
+    plan = make_plan(first, last, epochs, per_epoch=7)
 
     for update in range(plan.updates):
         epoch = update // 7 + 1
-        assert plan.scale(update) == as_documented(first, last, epochs, epoch), update
+        assert plan.scale(update) == expected_scale(first, last, epochs, epoch), update
 
 
 def test_the_last_level_has_the_remaining_epochs() -> None:
-    assert ladder(16, 128, 11).levels == (
+    assert make_plan(16, 128, 11).levels == (
         ScaleLevel(16, 0),
         ScaleLevel(32, 2),
         ScaleLevel(64, 4),
@@ -56,7 +56,9 @@ def test_the_last_level_has_the_remaining_epochs() -> None:
 
 
 def test_a_run_with_fewer_epochs_than_levels_is_divided_by_updates() -> None:
-    assert [level.start for level in ladder(16, 128, epochs=3, per_epoch=6).levels] == [0, 4, 9, 13]
+    plan = make_plan(16, 128, epochs=3, per_epoch=6)
+
+    assert [level.start for level in plan.levels] == [0, 4, 9, 13]
 
 
 @sweep("updates", range(1, 8))
@@ -111,14 +113,14 @@ def test_fine_tuning_continues_with_the_final_scale() -> None:
             ["loss scale     starts at 1, then automatic"],
         ),
         (
-            ladder(16, 64, 9, per_epoch=5),
+            make_plan(16, 64, 9, per_epoch=5),
             ["loss scale     starts at 16, 32 after 3 epochs, 64 after 6 epochs"],
         ),
         (
-            ladder(1, 4, 1, per_epoch=7),
+            make_plan(1, 4, 1, per_epoch=7),
             ["loss scale     starts at 1, 2 after 2 updates, 4 after 4 updates"],
         ),
-        (ladder(1, 2, 2, per_epoch=7), ["loss scale     starts at 1, 2 after 1 epoch"]),
+        (make_plan(1, 2, 2, per_epoch=7), ["loss scale     starts at 1, 2 after 1 epoch"]),
     ],
 )
 def test_the_plan_shows_when_the_loss_scale_changes(plan: LossScalePlan, lines: list[str]) -> None:

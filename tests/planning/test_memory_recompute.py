@@ -1,4 +1,4 @@
-"""Which results are kept: patterns of layers and blocks, borders of folded stages, refusals."""
+"""Recompute checkpoints: patterns of layers and blocks, folded stages, and errors."""
 
 import pytest
 
@@ -100,7 +100,7 @@ def test_checkpoints_without_recomputation_are_refused(
         (".*", tuple(NAMES)),
     ],
 )
-def test_a_pattern_matches_full_names_and_a_block_means_its_last_layer(
+def test_a_pattern_matches_full_names_and_a_block_selects_its_last_layer(
     pattern: str, checkpoints: tuple[str, ...]
 ):
     assert plan(pattern).checkpoints == checkpoints
@@ -131,24 +131,23 @@ def test_a_pattern_may_match_an_alias(pattern: str, checkpoints: tuple[str, ...]
 
 
 def test_a_pattern_that_matches_nothing_is_refused_with_near_names():
-    assert problems("layer1/2") == [
-        "--recompute-checkpoints 'layer1/2' matches no layer of this model; "
-        "did you mean layer1/1, layer1/0, layer1?"
-    ]
+    (problem,) = problems("layer1/2")
+
+    assert problem.startswith("--recompute-checkpoints 'layer1/2' matches no layer")
+    assert problem.endswith("layer1/1, layer1/0, layer1?")
 
 
 def test_an_invalid_pattern_is_refused():
     (problem,) = problems("layer(1")
 
-    assert problem.startswith(
-        "--recompute-checkpoints 'layer(1' is not a valid pattern: missing ), "
-    )
+    assert problem.startswith("--recompute-checkpoints 'layer(1' ")
+    assert "missing )" in problem
 
 
 def test_all_problems_of_the_patterns_are_reported_together():
-    listed = problems("(", "nothing-like-it", "relu")
+    lines = problems("(", "nothing-like-it", "relu")
 
-    assert [line.split()[1] for line in listed] == ["'('", "'nothing-like-it'"]
+    assert [line.split()[1] for line in lines] == ["'('", "'nothing-like-it'"]
 
 
 def test_without_checkpoints_a_stage_is_one_segment():

@@ -1,4 +1,4 @@
-"""What an optimizer keeps, as planned: the slots of the live rules, and their bytes."""
+"""The planned optimizer state: slots of the update rules, and their bytes."""
 
 from dataclasses import replace
 
@@ -17,11 +17,11 @@ OPTIMIZERS = ("sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars")
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_planned_state_slots_match_the_update_rule(optimizer: str, momentum: float) -> None:
-    run = build_config({"optimizer": optimizer, "momentum": momentum})
-    slots = len(make_update_rule(run.optimizer, 64).slots)
+    config = build_config({"optimizer": optimizer, "momentum": momentum})
+    slots = len(make_update_rule(config.optimizer, 64).slots)
 
-    assert num_state_slots(run.optimizer) == slots
-    assert (no_optimizer_state(run) is not None) == (slots == 0)
+    assert num_state_slots(config.optimizer) == slots
+    assert (no_optimizer_state(config) is not None) == (slots == 0)
 
 
 def test_the_memory_of_a_stage_follows_the_slots_and_their_bytes() -> None:

@@ -1,4 +1,4 @@
-"""Patterns that choose parameters: each must choose one, or the plan refuses them."""
+"""Parameter patterns that match no parameter are refused."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from convoy.errors import ConfigError
 from convoy.planning.plan import plan_run
 
 
-def refused(**values: Any) -> list[str]:
+def errors(**values: Any) -> list[str]:
     try:
         plan_run(build_config({"model": "resnet8", **values}))
     except ConfigError as error:
@@ -18,34 +18,33 @@ def refused(**values: Any) -> list[str]:
 
 
 def test_patterns_that_match_are_accepted() -> None:
-    types = ("layer1.*.weight=bfloat16", "layer1.*=float16", "fc.bias=auto", "*=float64")
+    rules = ("layer1.*.weight=bfloat16", "layer1.*=float16", "fc.bias=auto", "*=float64")
 
-    assert refused(accumulator_dtype_rules=types, gradient_mean_reduce_re=(".*", r"fc\.\w+")) == []
+    assert errors(accumulator_dtype_rules=rules, gradient_mean_reduce_re=(".*", r"fc\.\w+")) == []
 
 
 def test_a_pattern_that_matches_no_parameter_is_refused_with_near_names() -> None:
-    lines = refused(accumulator_dtype_rules=("fc.wait=float16",), gradient_mean_reduce_re=("fc",))
+    lines = errors(accumulator_dtype_rules=("fc.wait=float16",), gradient_mean_reduce_re=("fc",))
 
-    assert lines == [
-        "--gradient-mean-reduce-re 'fc' matches no parameter of this model; "
-        "use a name such as conv1.weight",
-        "--accumulator-dtype-rules 'fc.wait' matches no parameter of this model; "
-        "did you mean fc.weight, fc.bias, conv1.weight?",
-    ]
+    first, second = lines
+    assert first.startswith("--gradient-mean-reduce-re 'fc' matches no parameter")
+    assert "conv1.weight" in first
+    assert second.startswith("--accumulator-dtype-rules 'fc.wait' matches no parameter")
+    assert second.endswith("fc.weight, fc.bias, conv1.weight?")
 
 
 def test_a_rule_shadowed_by_earlier_rules_is_refused() -> None:
-    types = ("*.weight=float16", "*.bias=float32", "fc.*=float64")
+    rules = ("*.weight=float16", "*.bias=float32", "fc.*=float64")
 
-    (line,) = refused(accumulator_dtype_rules=types)
+    (line,) = errors(accumulator_dtype_rules=rules)
     assert line.startswith("--accumulator-dtype-rules 'fc.*=float64' has no effect")
     assert line.endswith("the first match wins")
 
 
 @pytest.mark.parametrize("pattern", ["fc", "weight", "c.weight", "fc.weigh"])
 def test_a_pattern_matches_full_names(pattern: str) -> None:
-    assert len(refused(gradient_mean_reduce_re=(pattern,))) == 1
-    assert len(refused(accumulator_dtype_rules=(f"{pattern}=float16",))) == 1
+    assert len(errors(gradient_mean_reduce_re=(pattern,))) == 1
+    assert len(errors(accumulator_dtype_rules=(f"{pattern}=float16",))) == 1
 
 
 @pytest.mark.parametrize("flag", ["force_weight_to_fp16", "force_weight_to_fp32"])

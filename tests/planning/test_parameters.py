@@ -1,4 +1,4 @@
-"""The names of parameters as planned: those of the live network, in its order."""
+"""The planned parameter names are those of the network, in order."""
 
 import pytest
 import torch

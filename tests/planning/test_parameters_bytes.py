@@ -1,4 +1,4 @@
-"""What a precision means in bytes, and where it is the device's own."""
+"""Bytes per element for each precision, native or emulated."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from convoy.planning.parameters import ElementBytes, element_bytes
 
 
 @pytest.mark.parametrize(
-    ("kind", "precision", "copied", "size"),
+    ("state_dtype", "precision", "has_fp32_copy", "size"),
     [
         ("float32", "32.32", False, 4 + 4),
         ("float32", "16.16", False, 4 + 4),
@@ -20,12 +20,12 @@ from convoy.planning.parameters import ElementBytes, element_bytes
     ],
 )
 def test_state_bytes_include_slots_and_the_master_copy(
-    kind: str, precision: str, copied: bool, size: int
+    state_dtype: str, precision: str, has_fp32_copy: bool, size: int
 ) -> None:
-    options = {"optimizer_state_dtype": kind, "precision": precision, "optimizer": "adamw"}
-    run = build_config(options | {"offload_fp32_weight_copy": copied})
+    options = {"optimizer_state_dtype": state_dtype, "precision": precision, "optimizer": "adamw"}
+    config = build_config(options | {"offload_fp32_weight_copy": has_fp32_copy})
 
-    assert element_bytes(run).state == size
+    assert element_bytes(config).state == size
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A whole plan from one configuration: its parts fit together, and what cannot be is refused."""
+"""Plans are consistent, and impossible configurations are refused."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from convoy.errors import ConfigError
 from convoy.planning.plan import RunPlan, plan_run
 
 
-def plan(found: int | None = None, **options: Any) -> RunPlan:
-    """The plan of a small network over so many samples as the source was found to have."""
-    return plan_run(build_config({"model": "resnet8", **options}), found)
+def plan(source_samples: int | None = None, **options: Any) -> RunPlan:
+    """The plan of a small network; `source_samples` is the size of the data source."""
+    return plan_run(build_config({"model": "resnet8", **options}), source_samples)
 
 
 def test_the_parts_of_a_plan_are_consistent():
@@ -52,13 +52,13 @@ def test_stages_start_at_the_splits():
 
 def test_without_splits_the_stages_are_balanced_by_cost():
     run = plan(shards=2, gradient_accumulation=2)
-    work = [sum(cost.macs for cost in run.layer_costs(stage)) for stage in run.stages]
+    macs = [sum(cost.macs for cost in run.layer_costs(stage)) for stage in run.stages]
 
-    assert max(work) < 1.1 * min(work)
+    assert max(macs) < 1.1 * min(macs)
 
 
 @pytest.mark.parametrize(
-    ("options", "found", "planned"),
+    ("options", "source_samples", "planned"),
     [
         ({"data": "cifar10"}, None, 50_000),
         ({"data": "shapes"}, None, 8_000),
@@ -67,28 +67,28 @@ def test_without_splits_the_stages_are_balanced_by_cost():
     ],
 )
 def test_the_number_of_samples_is_that_of_the_source_or_the_data_set(
-    options: dict[str, Any], found: int | None, planned: int
+    options: dict[str, Any], source_samples: int | None, planned: int
 ):
-    assert plan(found, **options).loop.samples == planned
+    assert plan(source_samples, **options).loop.samples == planned
 
 
 def test_an_empty_source_is_refused():
     with pytest.raises(ConfigError, match=r"needs 32 samples .* the data set has 0;"):
-        plan(found=0)
+        plan(source_samples=0)
 
 
 @pytest.mark.parametrize(
-    ("replicas", "stages", "words"),
+    ("replicas", "stages", "text"),
     [
         (1, 1, "1 replica × 1 stage"),
         (2, 1, "2 replicas × 1 stage"),
         (1, 3, "1 replica × 3 stages"),
     ],
 )
-def test_the_layout_as_text(replicas: int, stages: int, words: str):
+def test_the_layout_has_a_text(replicas: int, stages: int, text: str):
     run = plan(replicas=replicas, shards=stages, gradient_accumulation=stages)
 
-    assert run.layout == words
+    assert run.layout == text
 
 
 def test_recomputation_follows_the_number_of_stages():
@@ -98,10 +98,10 @@ def test_recomputation_follows_the_number_of_stages():
 
 def test_balanced_stages_are_distinguished_from_configured_splits():
     balanced = plan(shards=2, gradient_accumulation=2)
-    values = plan(pipeline_splits=("layer2",), gradient_accumulation=2)
+    configured = plan(pipeline_splits=("layer2",), gradient_accumulation=2)
 
     assert (balanced.is_balanced, balanced.stage_starts) == (True, ("layer2/0/bn1",))
-    assert (values.is_balanced, values.stage_starts) == (False, ("layer2/0/conv1",))
+    assert (configured.is_balanced, configured.stage_starts) == (False, ("layer2/0/conv1",))
     assert (plan().is_balanced, plan().stage_starts) == (False, ())
 
 

@@ -1,4 +1,4 @@
-"""The rules that hold whatever the layers are: batch, topology, devices, schedule, length."""
+"""Rules that do not depend on the layers: batch, topology, devices, schedule, length."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from convoy.planning.plan import RunPlan, plan_run
 SPLITS = ("block2b", "block4b", "block6c")
 
 
-def planned(found: int | None = None, **options: Any) -> RunPlan:
+def planned(source_samples: int | None = None, **options: Any) -> RunPlan:
     values = {"model": "efficientnet-b4", "data": "imagenet", **options}
-    return plan_run(build_config(values), found)
+    return plan_run(build_config(values), source_samples)
 
 
 def test_the_parts_of_a_plan_are_consistent():
@@ -60,11 +60,11 @@ def test_sequential_stages_of_one_device_are_one_process(options: dict[str, Any]
 
     assert (len(plan.stages), plan.topology.processes, len(plan.folded_stages)) == (1, 1, 4)
     assert plan.process_devices == ((3,) if "device_mapping" in options else (0,))
-    assert plan.recompute.enabled  # at the borders of the stages
+    assert plan.recompute.enabled  # at the stage boundaries
 
 
 def test_the_number_of_samples_is_that_of_the_source():
-    assert planned(found=640).loop.samples == 640
+    assert planned(source_samples=640).loop.samples == 640
     assert planned().loop.samples == 1_281_167
 
 
@@ -101,7 +101,7 @@ def test_the_number_of_samples_is_that_of_the_source():
         ({"micro_batch_size": 2_000_000}, "the data set has 1281167;"),
     ],
 )
-def test_every_rule_without_layers_is_checked(options: dict[str, Any], reason: str):
+def test_every_rule_is_checked(options: dict[str, Any], reason: str):
     with pytest.raises(ConfigError, match=reason):
         planned(**options)
 

@@ -1,4 +1,4 @@
-"""Where a rate changes: against a walk through the whole run, and within bounds however long."""
+"""Rate changes against all updates of a run, and in bounded time for long runs."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from convoy.planning.learning_rate import LearningRatePlan
 from convoy.planning.loop import LoopPlan, RateChange, rate_table, sample_rate_changes
 from convoy.planning.plan import plan_run
 
-MOST = 40
+MAX_CHANGES = 40
 
 
 def loop(updates: int = 40, per_epoch: int = 4, before: float = 0, **config: Any) -> LoopPlan:
-    """Only the rates count."""
-    usual = plan_run(build_config({"model": "resnet8"})).loop
+    """A plan of which only the learning rates matter."""
+    default = plan_run(build_config({"model": "resnet8"})).loop
     rates = LearningRatePlan(LearningRateConfig(**config), per_epoch, updates)
     return LoopPlan(
         samples=per_epoch,
@@ -27,17 +27,17 @@ def loop(updates: int = 40, per_epoch: int = 4, before: float = 0, **config: Any
         updates=updates,
         stop_after=None,
         learning_rate=rates,
-        reports=usual.reports,
-        checkpoints=usual.checkpoints,
-        validations=usual.validations,
+        reports=default.reports,
+        checkpoints=default.checkpoints,
+        validations=default.validations,
         epochs_before=before,
     )
 
 
-def all_rate_changes(whole: LoopPlan) -> list[int]:
-    """Every update whose rate is not that of the one before."""
-    seen = [whole.learning_rate.rate(update) for update in range(whole.updates)]
-    return [0, *(n for n in range(1, len(seen)) if seen[n] != seen[n - 1])]
+def all_rate_changes(plan: LoopPlan) -> list[int]:
+    """Every update whose rate differs from the previous one."""
+    rates = [plan.learning_rate.rate(update) for update in range(plan.updates)]
+    return [0, *(n for n in range(1, len(rates)) if rates[n] != rates[n - 1])]
 
 
 configs = st.builds(
@@ -53,10 +53,10 @@ configs = st.builds(
 
 
 @settings(deadline=None)  # the machine may be busy
-@given(config=configs, per_epoch=st.integers(1, 9), updates=st.integers(1, MOST))
+@given(config=configs, per_epoch=st.integers(1, 9), updates=st.integers(1, MAX_CHANGES))
 def test_few_changes_are_all_listed(config: LearningRateConfig, per_epoch: int, updates: int):
     full = loop(updates, per_epoch, **vars(config))
-    actual = sample_rate_changes(full, MOST)
+    actual = sample_rate_changes(full, MAX_CHANGES)
 
     assert [item.update for item in actual] == all_rate_changes(full)
     assert all(item.rate == full.learning_rate.rate(item.update) for item in actual)
@@ -65,7 +65,7 @@ def test_few_changes_are_all_listed(config: LearningRateConfig, per_epoch: int, 
 def test_a_change_has_update_epoch_and_rate():
     step = loop(8, 2, 3.0, lr=1.0, lr_schedule="step", lr_decay=0.5, lr_epoch_decay=(1.5, 3))
 
-    assert sample_rate_changes(step, MOST) == [
+    assert sample_rate_changes(step, MAX_CHANGES) == [
         RateChange(0, 3.0, 1.0),
         RateChange(3, 4.5, 0.5),
         RateChange(6, 6.0, 0.25),
@@ -75,14 +75,16 @@ def test_a_change_has_update_epoch_and_rate():
 def test_a_drop_at_the_end_of_the_run_is_not_a_change():
     step = loop(8, 2, lr_schedule="step", lr_share_decay=(0.5, 1.0))
 
-    assert [change.update for change in sample_rate_changes(step, MOST)] == [0, 4]
+    assert [change.update for change in sample_rate_changes(step, MAX_CHANGES)] == [0, 4]
     assert [row.update for row in rate_table(step).rows] == [0, 4]
 
 
 def test_a_long_warm_up_is_reduced_to_its_ends_and_hides_no_drop():
     step = loop(10_000, 100, lr=1.0, lr_schedule="step", lr_epoch_decay=(30, 80), warmup_epoch=10)
 
-    assert [change.update for change in sample_rate_changes(step, MOST)] == [0, 1000, 3000, 8000]
+    updates = [change.update for change in sample_rate_changes(step, MAX_CHANGES)]
+
+    assert updates == [0, 1000, 3000, 8000]
 
 
 def test_a_schedule_with_many_changes_is_sampled_evenly():
@@ -95,11 +97,11 @@ def test_a_schedule_with_many_changes_is_sampled_evenly():
 @pytest.mark.parametrize("schedule", ["step", "cosine", "exponential", "polynomial"])
 @pytest.mark.parametrize("frequency", [0.0, 0.424, 1000.0])
 def test_sampling_does_not_iterate_over_millions_of_updates(schedule: str, frequency: float):
-    options: list[int] = []
+    calls: list[int] = []
 
-    class Watched(LearningRatePlan):
+    class RecordingPlan(LearningRatePlan):
         def rate(self, update: int, warmup_update: int | None = None) -> float:
-            options.append(update)
+            calls.append(update)
             return super().rate(update, warmup_update)
 
     config = LearningRateConfig(
@@ -108,12 +110,12 @@ def test_sampling_does_not_iterate_over_millions_of_updates(schedule: str, frequ
         lr_scheduler_freq=frequency,
         warmup_epoch=7,
     )
-    rates = Watched(config, 100_000, 35_000_000)
+    rates = RecordingPlan(config, 100_000, 35_000_000)
     full = loop(35_000_000, 100_000)
-    watched = LoopPlan(**{**vars(full), "learning_rate": rates})
-    actual, displayed = sample_rate_changes(watched, MOST), rate_table(watched)
+    recorded = LoopPlan(**{**vars(full), "learning_rate": rates})
+    actual, displayed = sample_rate_changes(recorded, MAX_CHANGES), rate_table(recorded)
 
-    assert len(actual) <= MOST and len(options) <= MOST + 12
+    assert len(actual) <= MAX_CHANGES and len(calls) <= MAX_CHANGES + 12
     assert len(displayed.rows) + bool(displayed.num_omitted) <= 12
 
 
@@ -128,12 +130,12 @@ def test_few_drops_are_all_shown(drops: int, rows: int):
     assert displayed.num_omitted == 0
 
 
-def test_of_many_drops_the_first_and_last_are_shown_and_the_rest_counted():
-    often = loop(200, 10, lr_schedule="exponential", lr_scheduler_freq=1.0)
-    displayed = rate_table(often)
+def test_many_drops_are_shown_by_the_first_and_last_and_a_count():
+    exponential = loop(200, 10, lr_schedule="exponential", lr_scheduler_freq=1.0)
+    displayed = rate_table(exponential)
 
     assert [row.update for row in displayed.rows] == [*range(0, 100, 10), 190]
-    assert len(displayed.rows) + displayed.num_omitted == len(all_rate_changes(often))
+    assert len(displayed.rows) + displayed.num_omitted == len(all_rate_changes(exponential))
 
 
 def test_a_rate_that_changes_every_update_is_shown_at_quarters():
@@ -159,4 +161,4 @@ def test_quarters_within_the_warm_up_are_omitted():
 )
 def test_a_rate_that_never_changes_has_one_row(config: dict[str, Any]):
     assert [row.update for row in rate_table(loop(**config)).rows] == [0]
-    assert len(sample_rate_changes(loop(**config), MOST)) == 1
+    assert len(sample_rate_changes(loop(**config), MAX_CHANGES)) == 1

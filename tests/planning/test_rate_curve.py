@@ -1,4 +1,4 @@
-"""The drawing of a rate: one in full, and what holds for every width."""
+"""The text curve of a learning rate: one complete example, and its width."""
 
 from typing import Any
 
@@ -97,5 +97,5 @@ def test_each_phase_has_a_curve_and_its_epochs():
         line.split() for line in phases_as_text(plan, 80) if " epoch " in line and "up" not in line
     ]
 
-    assert [ax for ax in axes if len(ax) == 3] == [["epoch", "0", "4"], ["epoch", "4", "6"]]
+    assert [axis for axis in axes if len(axis) == 3] == [["epoch", "0", "4"], ["epoch", "4", "6"]]
     assert len(plan_phases(plan)) == 2

@@ -1,4 +1,4 @@
-"""What a rate starts from, when it changes and where it ends: the figures, worked out by hand."""
+"""Options for the initial rate, the changes and the end rate, with expected values."""
 
 import math
 from typing import Any
@@ -21,9 +21,9 @@ def rates(updates: int, per_epoch: int, **config: Any) -> list[float]:
 
 
 def planned(**values: Any) -> LearningRatePlan:
-    """The rates of a whole configuration."""
-    options = settings_from("command line", values)
-    return plan_run(resolve(RequestedOptions(options, environment={})).config).loop.learning_rate
+    """The learning rates of a complete configuration."""
+    settings = settings_from("command line", values)
+    return plan_run(resolve(RequestedOptions(settings, environment={})).config).loop.learning_rate
 
 
 def step(updates: int, per_epoch: int = 2, **config: Any) -> list[float]:
@@ -41,7 +41,7 @@ def test_the_rate_exponent_is_scaled_by_the_samples_per_update(
     assert LearningRatePlan(config, 10, 100, samples).initial_lr == initial
 
 
-def test_the_samples_of_an_update_are_those_of_all_replicas() -> None:
+def test_an_update_counts_the_samples_of_all_replicas() -> None:
     batch = {"micro_batch_size": 16, "gradient_accumulation": 4, "replicas": 2}
     plan = planned(base_learning_rate_exponent=-8.0, warmup_epoch=0.0, **batch)
 
@@ -66,9 +66,9 @@ def test_a_fraction_is_read_as_an_exact_decimal(hundredths: int) -> None:
 
 
 def test_a_fraction_does_not_depend_on_the_length_of_an_epoch() -> None:
-    lengths = [step(60, per_epoch, lr_share_decay=(0.25, 0.75)) for per_epoch in (1, 7, 60, 1000)]
+    runs = [step(60, per_epoch, lr_share_decay=(0.25, 0.75)) for per_epoch in (1, 7, 60, 1000)]
 
-    assert all(seen == lengths[0] for seen in lengths)
+    assert all(rates == runs[0] for rates in runs)
 
 
 def test_fraction_zero_drops_at_once_and_one_never() -> None:
@@ -82,7 +82,7 @@ def test_drops_by_epoch_and_by_fraction_add_up() -> None:
 
 
 def test_a_drop_by_fraction_waits_for_the_next_schedule_step() -> None:
-    # A change at every second update: half of 6 is update 3, and the change comes with 4.
+    # The rate changes at every second update: half of 6 is update 3, so it changes at 4.
     assert (
         step(6, lr_decay=0.5, lr_share_decay=(0.5,), lr_scheduler_freq=1.0) == [1] * 4 + [0.5] * 2
     )
@@ -150,12 +150,12 @@ def test_an_absolute_end_may_be_zero() -> None:
     assert LearningRatePlan(config, 2, 4).rate(4) == 0
 
 
-@pytest.mark.parametrize("more", [{"lr_scheduler_freq": 1.7e308}, {"lr_drops": 10**18 - 1}])
+@pytest.mark.parametrize("options", [{"lr_scheduler_freq": 1.7e308}, {"lr_drops": 10**18 - 1}])
 @pytest.mark.parametrize("decay", [1.0, 1 - 2**-53, 0.5, 5e-324])
 def test_exponential_decay_over_a_huge_run_reaches_zero_or_is_constant(
-    decay: float, more: dict[str, Any]
+    decay: float, options: dict[str, Any]
 ) -> None:
-    config = LearningRateConfig(lr=1.0, lr_schedule="exponential", lr_decay=decay, **more)
+    config = LearningRateConfig(lr=1.0, lr_schedule="exponential", lr_decay=decay, **options)
     plan = LearningRatePlan(config, 10, 10**300)
 
     assert plan.rate(10**300 - 1) == (1 if decay == 1 else pytest.approx(0, abs=1e-9))

@@ -17,7 +17,7 @@ def rendered(width: int = 100, **options: Any) -> str:
     return "\n".join(plan_as_text(plan_run(build_config({"model": "resnet8", **options})), width))
 
 
-def test_the_plan_of_two_stages():
+def test_the_plan_of_two_stages_as_text():
     assert rendered(shards=2, gradient_accumulation=4, warmup_epoch=1) == (
         """\
 network        resnet8, 75,290 parameters, 12.3 M multiply-adds per 32 × 32 image
@@ -61,7 +61,7 @@ stage 1    –   F0  B0  F1  B1  F2  B2  F3  B3  –"""
     )
 
 
-def test_the_plan_of_one_device():
+def test_the_plan_of_one_device_as_text():
     lines = rendered().splitlines()
 
     assert "layout         1 host, 1 instance, 1 replica × 1 stage = 1 process" in lines
@@ -69,11 +69,11 @@ def test_the_plan_of_one_device():
 
 
 def line(label: str, **options: Any) -> str:
-    (match,) = [text for text in rendered(**options).splitlines() if text.startswith(label)]
-    return match
+    (found,) = [text for text in rendered(**options).splitlines() if text.startswith(label)]
+    return found
 
 
-def test_configured_splits_are_marked_as_given():
+def test_configured_splits_are_shown():
     text = line("stages", pipeline_splits=("layer2", "fc"), gradient_accumulation=3)
 
     assert text == "stages         as given: layer2/0/conv1 fc"
@@ -124,7 +124,7 @@ def test_a_long_timetable_fits_the_width():
     assert "columns" in lines[-3]
 
 
-def test_a_fraction_of_an_epoch():
+def test_a_fraction_of_an_epoch_is_shown():
     assert line("length", epoch=0.5).endswith(
         " 0.5 epochs × 250 updates = 125 updates, 4,000 images"
     )
@@ -140,7 +140,7 @@ def test_options_that_were_set_are_listed_before_defaults():
     }
     lines = [line.split(maxsplit=1) for line in sources_as_text(settings)]
 
-    assert [[word, *rest[0].split("  ")][:2] for word, *rest in lines] == [
+    assert [[flag, *rest[0].split("  ")][:2] for flag, *rest in lines] == [
         ["--model", "resnet8"],
         ["--lr-epoch-decay", "1 2.5"],
         ["--lr", "0.1"],

@@ -1,4 +1,4 @@
-"""The orders of work: drawn once, then their properties over all small sizes."""
+"""The order of actions of each schedule, and its properties for all small sizes."""
 
 import pytest
 from support.sweeps import sweep
@@ -15,7 +15,7 @@ LAYOUTS = [(SCHEDULES[name], stages) for name in SCHEDULES for stages in range(1
 
 
 def allowed_counts(name: str, stages: int) -> range:
-    """The reference's rule, said once more on purpose; it binds only where there is a pipeline."""
+    """The rule of the reference, written independently; it applies to several stages only."""
     if name in ("zero-bubble", "1f1b"):
         return range(stages, 25)
     multiple = {"grouped": 2 * stages, "interleaved": stages, "sequential": 1}[name]
@@ -30,7 +30,7 @@ def lines(schedule: Schedule, stages: int, micro_batches: int) -> list[str]:
     ]
 
 
-def refusal(schedule: Schedule, stages: int, micro_batches: int) -> str:
+def error_for(schedule: Schedule, stages: int, micro_batches: int) -> str:
     with pytest.raises(ConfigError) as refused:
         schedule.check_micro_batches(stages, micro_batches)
     return str(refused.value)
@@ -73,10 +73,10 @@ def test_each_micro_batch_has_one_forward_and_one_backward_on_each_stage(
         for stage in range(stages):
             actions = schedule.actions(stage, stages, micro_batches)
             forwards = [action.micro for action in actions if isinstance(action, Forward)]
-            answered = [action.micro for action in actions if sends_gradient(action)]
-            ended = [action.micro for action in actions if frees_stash(action)]
+            gradients = [action.micro for action in actions if sends_gradient(action)]
+            freed = [action.micro for action in actions if frees_stash(action)]
 
-            assert forwards == answered == ended == list(range(micro_batches))
+            assert forwards == gradients == freed == list(range(micro_batches))
 
 
 @sweep(("schedule", "stages"), LAYOUTS)
@@ -94,11 +94,11 @@ def test_a_stage_reaches_its_peak_stash_and_never_exceeds_it(schedule: Schedule,
 
 
 @sweep("stages", range(2, 7))
-def test_stash_depths_are_those_of_the_reference(stages: int):
+def test_stash_depths_match_the_reference(stages: int):
     for stage in range(stages):
-        to_the_end = stages - 1 - stage
+        later_stages = stages - 1 - stage
 
-        assert GROUPED.stash(stage, stages) == 2 * to_the_end + 1
+        assert GROUPED.stash(stage, stages) == 2 * later_stages + 1
         assert INTERLEAVED.stash(stage, stages) == stages - stage
         assert SEQUENTIAL.stash(stage, stages) == 1
 
@@ -112,11 +112,11 @@ def test_only_grouped_has_a_peak_stash_of_one_more(stages: int):
             for schedule in (GROUPED, INTERLEAVED, SEQUENTIAL)
         ]
 
-        assert [most - waits for most, waits in zip(peak, stash, strict=True)] == [1, 0, 0]
+        assert [highest - depth for highest, depth in zip(peak, stash, strict=True)] == [1, 0, 0]
 
 
 @sweep("stages", range(2, 7))
-def test_lengths_and_bubble_fractions_are_those_of_the_reference(stages: int):
+def test_lengths_and_bubble_fractions_match_the_reference(stages: int):
     for count in range(2 * stages, 25, 2 * stages):
         warmup = 2 * stages - 1
 
@@ -129,7 +129,7 @@ def test_lengths_and_bubble_fractions_are_those_of_the_reference(stages: int):
 
 
 @sweep("stages", range(2, 7))
-def test_micro_batches_in_flight_are_those_of_the_reference(stages: int):
+def test_micro_batches_in_flight_match_the_reference(stages: int):
     schedules = (GROUPED, INTERLEAVED, SEQUENTIAL)
 
     assert [schedule.in_flight(stages) for schedule in schedules] == [2 * stages, stages, 1]
@@ -144,43 +144,44 @@ def test_allowed_counts_are_accepted(schedule: Schedule, stages: int):
 @sweep(("schedule", "stages"), LAYOUTS)
 def test_every_other_count_is_refused(schedule: Schedule, stages: int):
     for count in set(range(25)) - set(allowed_counts(schedule.name, stages)):
-        message = refusal(schedule, stages, count)
+        message = error_for(schedule, stages, count)
 
         assert f"got {count}; use " in message
 
 
 def test_a_count_below_the_minimum_is_refused_with_the_minimum():
-    assert refusal(GROUPED, 4, 6) == (
-        "Grouped with 4 stages needs --gradient-accumulation to be a multiple of 8 and at least 8, "
-        "got 6; use 8"
-    )
+    message = error_for(GROUPED, 4, 6)
+
+    assert "Grouped with 4 stages needs --gradient-accumulation" in message
+    assert "a multiple of 8 and at least 8, got 6; use 8" in message
 
 
 def test_a_count_between_multiples_is_refused_with_both():
-    assert refusal(INTERLEAVED, 4, 6) == (
-        "Interleaved with 4 stages needs --gradient-accumulation to be a multiple of 4 and "
-        "at least 4, got 6; use 4 or 8"
-    )
+    message = error_for(INTERLEAVED, 4, 6)
+
+    assert "Interleaved with 4 stages needs --gradient-accumulation" in message
+    assert "a multiple of 4 and at least 4, got 6; use 4 or 8" in message
 
 
 @pytest.mark.parametrize(
     ("count", "nearest"), [(38, "32 or 40"), (3, "8"), (9, "8 or 16"), (1023, "1016 or 1024")]
 )
 def test_grouped_refuses_with_the_nearest_counts_that_fill_four_stages(count: int, nearest: str):
-    assert refusal(GROUPED, 4, count) == (
-        "Grouped with 4 stages needs --gradient-accumulation to be a multiple of 8 and at least 8, "
-        f"got {count}; use {nearest}"
-    )
+    message = error_for(GROUPED, 4, count)
+
+    assert "Grouped with 4 stages needs --gradient-accumulation" in message
+    assert message.endswith(f"got {count}; use {nearest}")
 
 
 def test_interleaved_refuses_two_stages_on_one_device():
     with pytest.raises(ConfigError) as refused:
         INTERLEAVED.check_devices((0, 1, 1, 0))
 
-    assert str(refused.value) == (
-        "Interleaved trains one stage per device, but --device-mapping gives device 0, 1 more "
-        "than one; name 4 different devices, or use --pipeline-schedule grouped or sequential"
-    )
+    message = str(refused.value)
+    assert message.startswith("Interleaved trains one stage per device")
+    assert "--device-mapping gives device 0, 1 more than one" in message
+    assert "name 4 different devices" in message
+    assert "--pipeline-schedule grouped or sequential" in message
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -209,20 +210,19 @@ def test_only_looped_allows_several_stages_per_device():
     with pytest.raises(ConfigError) as refused:
         make_schedule("grouped", 2)
 
-    assert str(refused.value) == (
-        "--stages-per-device 2 needs --pipeline-schedule looped, got grouped; leave "
-        "--stages-per-device at 1, or use looped"
-    )
+    message = str(refused.value)
+    assert "--stages-per-device 2 needs --pipeline-schedule looped, got grouped" in message
+    assert "--stages-per-device at 1, or use looped" in message
 
 
 def test_looped_with_one_stage_on_a_device_is_refused():
     with pytest.raises(ConfigError) as refused:
         make_schedule("looped")
 
-    assert str(refused.value) == (
-        "--pipeline-schedule looped needs --stages-per-device to be at least 2, got 1; with one "
-        "stage per device use --pipeline-schedule interleaved"
-    )
+    message = str(refused.value)
+    assert message.startswith("--pipeline-schedule looped needs --stages-per-device")
+    assert "at least 2, got 1" in message
+    assert message.endswith("use --pipeline-schedule interleaved")
 
 
 def test_a_split_backward_does_not_allow_recomputation():

@@ -1,4 +1,4 @@
-"""Looped: its order, then what it costs and holds over all small sizes."""
+"""The looped schedule: its order, and its length and stash for all small sizes."""
 
 import pytest
 from support.schedule_simulation import simulate
@@ -16,7 +16,7 @@ SIZES = [
 ]
 
 
-def refusal(stages: int, count: int) -> str:
+def error_for(stages: int, count: int) -> str:
     with pytest.raises(ConfigError) as refused:
         make_schedule("looped", 3).check_micro_batches(stages, count)
     return str(refused.value)
@@ -42,11 +42,11 @@ def test_each_micro_batch_passes_every_stage_once_in_each_direction(
     for process, row in enumerate(rows):
         assert {item.stage for item in row} == set(range(process, stages, processes))
     for stage in range(stages):
-        local = schedule.actions(stage, stages, count)
+        actions = schedule.actions(stage, stages, count)
 
-        assert local == [item for item in rows[stage % processes] if item.stage == stage]
+        assert actions == [item for item in rows[stage % processes] if item.stage == stage]
         for kind in (Forward, Backward):
-            assert [item.micro for item in local if isinstance(item, kind)] == list(range(count))
+            assert [item.micro for item in actions if isinstance(item, kind)] == list(range(count))
 
 
 @sweep(("processes", "rounds", "count"), SIZES)
@@ -84,23 +84,23 @@ def test_allowed_counts_are_accepted(processes: int, rounds: int, count: int):
 
 
 def test_a_count_that_does_not_fill_a_round_is_refused():
-    assert refusal(12, 6) == (
-        "Looped with 12 stages on 4 devices needs --gradient-accumulation to be a multiple of 4 "
-        "and at least 4, got 6; use 4 or 8"
-    )
-    assert refusal(12, 3).endswith("got 3; use 4")
+    message = error_for(12, 6)
+
+    assert "Looped with 12 stages on 4 devices needs --gradient-accumulation" in message
+    assert "a multiple of 4 and at least 4, got 6; use 4 or 8" in message
+    assert error_for(12, 3).endswith("got 3; use 4")
 
 
 def test_stages_that_do_not_fill_all_devices_are_refused():
-    assert refusal(10, 12) == (
-        "Looped with --stages-per-device 3 needs a multiple of 3 stages on at least 2 devices, "
-        "got 10 stages; use --shards 9 or 12"
-    )
+    message = error_for(10, 12)
+
+    assert "Looped with --stages-per-device 3 needs a multiple of 3 stages" in message
+    assert "at least 2 devices, got 10 stages; use --shards 9 or 12" in message
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
 def test_looped_on_one_device_is_refused(stages: int):
-    assert refusal(stages, 12).endswith(f"got {stages} stages; use --shards 6")
+    assert error_for(stages, 12).endswith(f"got {stages} stages; use --shards 6")
 
 
 def test_one_device_per_process_is_accepted():
@@ -111,7 +111,6 @@ def test_a_device_for_two_processes_is_refused():
     with pytest.raises(ConfigError) as refused:
         make_schedule("looped", 2).check_devices((0, 1, 0))
 
-    assert str(refused.value) == (
-        "Looped trains the stages of one process on one device, but --device-mapping gives "
-        "device 0 to more than one process; name 3 different devices"
-    )
+    message = str(refused.value)
+    assert "--device-mapping gives device 0 to more than one process" in message
+    assert message.endswith("name 3 different devices")

@@ -1,4 +1,4 @@
-"""What the stages of a process send to each other, and what they need not."""
+"""The tensors and gradients that stages send to each other."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from convoy.planning.stages import StageBoundary, stage_boundary
 SPLITS = ("layer1", "layer2/0/conv2", "fc")
 
 
-def ways(**options: Any) -> list[tuple[bool, bool]]:
-    """Of each stage: whether it sends gradients, and whether it receives any."""
+def gradient_transfers(**options: Any) -> list[tuple[bool, bool]]:
+    """Whether each stage sends gradients, and whether it receives them."""
     layout = {"pipeline_splits": SPLITS, "gradient_accumulation": 4}
     config = build_config({"model": "resnet8", **layout, **options})
     plan = plan_run(config)
@@ -23,7 +23,7 @@ def ways(**options: Any) -> list[tuple[bool, bool]]:
     return [(item.sends_gradients, item.receives_gradients) for item in boundaries]
 
 
-FROM_THE_THIRD = [(False, False), (False, False), (False, True), (True, True)]
+FROM_THIRD_STAGE = [(False, False), (False, False), (False, True), (True, True)]
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ FROM_THE_THIRD = [(False, False), (False, False), (False, True), (True, True)]
     ids=["frozen", "filtered"],
 )
 def test_no_gradient_is_sent_before_the_first_trained_layer(options: dict[str, Any]) -> None:
-    assert ways(**options) == FROM_THE_THIRD
-    assert ways()[1] == (True, True)
+    assert gradient_transfers(**options) == FROM_THIRD_STAGE
+    assert gradient_transfers()[1] == (True, True)
 
 
 def boundary(case: Case, stage: int) -> StageBoundary:

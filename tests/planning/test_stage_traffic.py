@@ -1,4 +1,4 @@
-"""What a stage holds at most: activations, and what is being sent and received meanwhile."""
+"""The peak memory of a stage: activations and transfers in flight."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def test_a_single_stage_needs_one_pass(schedule: str):
 
 
 def test_stashed_sets_add_to_the_peak():
-    """And the gradient of the next backward pass, which arrives meanwhile."""
+    """With the prefetched gradient of the next backward pass."""
     assert peak_elements("interleaved", 0, 2) == 100 + 190
     assert peak_elements("grouped", 0, 2) == 3 * 100 + 190 + 7
 
@@ -41,26 +41,26 @@ def test_the_last_stage_receives_the_next_input_and_has_sent_a_gradient():
 
 
 def test_no_input_is_prefetched_for_a_micro_batch_still_being_computed():
-    forward = replace(FOOTPRINT, peak_forward=1000)
+    footprint = replace(FOOTPRINT, peak_forward=1000)
 
-    assert peak_activations(forward, stage_traffic(SCHEDULES["sequential"], 0, 2, 4)) == 1000
+    assert peak_activations(footprint, stage_traffic(SCHEDULES["sequential"], 0, 2, 4)) == 1000
 
 
 def test_nothing_is_freed_between_the_halves_of_a_split_backward():
-    # One set that waits for its weights, one that is on its way, and a gradient that was sent.
+    # One set waiting for its weight half, one in its backward pass, and a sent gradient.
     assert peak_elements("zero-bubble", 1, 2) == (100 + 20) + (190 + 20) + 3
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("stages", range(1, 7))
 def test_the_traced_part_of_an_update_has_its_full_peak(name: str, stages: int):
-    schedule, long = SCHEDULES[name], 12 * stages
+    schedule, micro_batches = SCHEDULES[name], 12 * stages
     for stage in range(stages):
-        part = stage_traffic(schedule, stage, stages, long)
-        orders = timed_actions(schedule, stages, long)
+        traced = stage_traffic(schedule, stage, stages, micro_batches)
+        orders = timed_actions(schedule, stages, micro_batches)
         row = [timed for order in orders for timed in order if timed.stage == stage]
         actions = [timed.action for timed in row]
-        full = replace(part, actions=actions, prefetched=prefetched_inputs(orders, row))
+        full = replace(traced, actions=actions, prefetched=prefetched_inputs(orders, row))
 
-        assert len(part.actions) <= len(full.actions)
-        assert peak_activations(FOOTPRINT, part) == peak_activations(FOOTPRINT, full)
+        assert len(traced.actions) <= len(full.actions)
+        assert peak_activations(FOOTPRINT, traced) == peak_activations(FOOTPRINT, full)

@@ -1,4 +1,4 @@
-"""Cutting at names, with every way to name wrongly; balancing against every cut there is."""
+"""Splitting at layer names, invalid splits, and balancing against an exhaustive search."""
 
 from collections.abc import Sequence
 from itertools import combinations, pairwise, product
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from convoy.errors import ConfigError
 from convoy.planning.stages import StagePlan, balance, split_into_stages, stages_from_starts
 
-LISTED = " (`--pipeline-splits list` shows where a stage can start)"
+HINT = " (`--pipeline-splits list` shows where a stage can start)"
 
 LAYERS = (
     "conv1",
@@ -65,7 +65,7 @@ def test_stages_cover_every_layer_once_in_order(count: int):
         ("layer2/10", "layer2/10/conv1"),
     ],
 )
-def test_a_group_means_its_first_layer(split: str, first: str):
+def test_a_group_selects_its_first_layer(split: str, first: str):
     assert split_into_stages(LAYERS, [split])[1].names[0] == first
 
 
@@ -90,10 +90,10 @@ def test_layer_names_take_precedence_over_aliases():
 
 
 def test_two_aliases_of_one_layer_are_refused():
-    assert problems(["b2/0/relu", "stage2/unit1/relu"]) == [
-        "--pipeline-splits 'stage2/unit1/relu' is the same layer as 'b2/0/relu'; name it once"
-        + LISTED
-    ]
+    (problem,) = problems(["b2/0/relu", "stage2/unit1/relu"])
+
+    assert "--pipeline-splits 'stage2/unit1/relu' is the same layer as 'b2/0/relu'" in problem
+    assert problem.endswith("once" + HINT)
 
 
 def test_suggestions_are_layer_names_and_not_aliases():
@@ -114,10 +114,9 @@ def test_layer_names_take_precedence_over_groups():
 def test_an_unknown_split_is_refused_with_near_names():
     (problem,) = problems(["layer1/1/conv2"])
 
-    assert problem.startswith(
-        "--pipeline-splits 'layer1/1/conv2' is not a layer of this model; did you mean layer1/1/con"
-    )
-    assert problem.endswith("?" + LISTED)
+    assert problem.startswith("--pipeline-splits 'layer1/1/conv2' is not a layer")
+    assert "did you mean layer1/1/con" in problem
+    assert problem.endswith("?" + HINT)
 
 
 def test_a_group_is_suggested_as_a_near_name():
@@ -127,40 +126,43 @@ def test_a_group_is_suggested_as_a_near_name():
 
 
 def test_a_split_on_the_first_layer_is_refused():
-    assert problems(["conv1"]) == [
-        "--pipeline-splits 'conv1' is the first layer: the stage before it would be empty; "
-        "omit it" + LISTED
-    ]
+    (problem,) = problems(["conv1"])
+
+    assert problem.startswith("--pipeline-splits 'conv1' is the first layer")
+    assert problem.endswith("omit it" + HINT)
 
 
 def test_a_split_given_twice_is_refused():
-    assert problems(["layer2", "layer2"]) == [
-        "--pipeline-splits 'layer2' is given twice; name it once" + LISTED
-    ]
+    (problem,) = problems(["layer2", "layer2"])
+
+    assert problem.startswith("--pipeline-splits 'layer2' is given twice")
+    assert problem.endswith("once" + HINT)
 
 
 def test_two_names_of_one_layer_are_refused():
-    assert problems(["layer2", "layer2/0/conv1"]) == [
-        "--pipeline-splits 'layer2/0/conv1' is the same layer as 'layer2'; name it once" + LISTED
-    ]
+    (problem,) = problems(["layer2", "layer2/0/conv1"])
+
+    assert "--pipeline-splits 'layer2/0/conv1' is the same layer as 'layer2'" in problem
+    assert problem.endswith("once" + HINT)
 
 
 def test_splits_out_of_order_are_refused_with_the_order():
-    assert problems(["fc", "layer1/1", "layer2"]) == [
-        "--pipeline-splits fc layer1/1 layer2 is out of order; use layer1/1 layer2 fc" + LISTED
-    ]
+    (problem,) = problems(["fc", "layer1/1", "layer2"])
+
+    assert problem.startswith("--pipeline-splits fc layer1/1 layer2 is out of order")
+    assert problem.endswith("use layer1/1 layer2 fc" + HINT)
 
 
 def test_all_problems_of_a_list_are_reported_together():
-    listed = problems(["conv1", "fc", "nothing-like-it", "layer2", "fc"])
+    lines = problems(["conv1", "fc", "nothing-like-it", "layer2", "fc"])
 
-    assert [" ".join(line.split()[1:4]) for line in listed] == [
+    assert [" ".join(line.split()[1:4]) for line in lines] == [
         "'conv1' is the",
         "'nothing-like-it' is not",
         "'fc' is given",
         "conv1 fc layer2",
     ]
-    assert listed[-1].endswith("is out of order; use layer2 fc" + LISTED)
+    assert lines[-1].endswith("is out of order; use layer2 fc" + HINT)
 
 
 def max_stage_cost(costs: Sequence[float], starts: Sequence[int]) -> float:
@@ -171,7 +173,7 @@ def stage_costs(costs: Sequence[float], starts: Sequence[int]) -> list[float]:
     return [sum(costs[first:end]) for first, end in pairwise([*starts, len(costs)])]
 
 
-def all_cuts(layers: int, stages: int) -> list[tuple[int, ...]]:
+def all_starts(layers: int, stages: int) -> list[tuple[int, ...]]:
     return [(0, *rest) for rest in combinations(range(1, layers), stages - 1)]
 
 
@@ -201,7 +203,7 @@ def test_balance_matches_an_exhaustive_search(layers: int):
     for costs in product((0, 1, 2, 4), repeat=layers):
         for stages in range(1, layers + 1):
             best = min(
-                all_cuts(layers, stages),
+                all_starts(layers, stages),
                 key=lambda starts, costs=costs: (
                     max_stage_cost(costs, starts),
                     sum(cost**2 for cost in stage_costs(costs, starts)),
@@ -216,10 +218,10 @@ def test_balance_matches_an_exhaustive_search(layers: int):
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=9), st.data())
 def test_no_other_split_has_a_cheaper_most_expensive_stage(costs: list[int], data: st.DataObject):
     stages = data.draw(st.integers(1, len(costs)))
-    others = all_cuts(len(costs), stages)
+    others = all_starts(len(costs), stages)
 
     assert max_stage_cost(costs, balance(costs, stages)) == min(
-        max_stage_cost(costs, cut) for cut in others
+        max_stage_cost(costs, starts) for starts in others
     )
 
 
@@ -246,6 +248,6 @@ def test_more_stages_than_layers_are_refused():
     with pytest.raises(ConfigError) as refused:
         balance([1, 2], 3)
 
-    assert str(refused.value) == (
-        "3 stages need at least 3 layers but the model has 2; lower --shards to 2 or less"
-    )
+    message = str(refused.value)
+    assert "3 stages need at least 3 layers but the model has 2" in message
+    assert "lower --shards to 2" in message

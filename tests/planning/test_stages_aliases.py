@@ -1,4 +1,4 @@
-"""Words of other applications for layers: every split and recompute point that they ship."""
+"""Layer aliases of other applications: all their splits and recompute checkpoints."""
 
 import pytest
 
@@ -18,7 +18,7 @@ RESNET50 = layers("resnet50")
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"),
+    ("alias", "name"),
     [
         ("b0", "conv1"),
         ("stage0", "conv1"),
@@ -38,26 +38,26 @@ RESNET50 = layers("resnet50")
         ("layer4/0/downsample_1", "layer4/0/downsample/1"),
     ],
 )
-def test_an_alias_means_a_layer_or_a_block(word: str, meant: str):
-    assert aliases(RESNET50)[word] == meant
+def test_an_alias_names_a_layer_or_a_block(alias: str, name: str):
+    assert aliases(RESNET50)[alias] == name
 
 
-@pytest.mark.parametrize("word", ["add_0", "add/0", "add_16", "b1/3", "b4/3/relu", "stage1/unit0"])
-def test_aliases_only_name_layers_of_the_network(word: str):
-    assert word not in aliases(RESNET50)
+@pytest.mark.parametrize("alias", ["add_0", "add/0", "add_16", "b1/3", "b4/3/relu", "stage1/unit0"])
+def test_aliases_only_name_layers_of_the_network(alias: str):
+    assert alias not in aliases(RESNET50)
 
 
 @pytest.mark.parametrize("model", ["resnet8", "resnet18", "resnet50", "resnet110"])
 def test_every_block_has_aliases(model: str):
     names = layers(model)
     blocks = [name.removesuffix("/add") for name in names if name.endswith("/add")]
-    expected = aliases(names)
-    counted = [word for word in expected if word.startswith("b") and word.count("/") == 1]
-    units = [word for word in expected if "/unit" in word and not word.endswith("/relu")]
+    known = aliases(names)
+    numbered = [alias for alias in known if alias.startswith("b") and alias.count("/") == 1]
+    units = [alias for alias in known if "/unit" in alias and not alias.endswith("/relu")]
 
-    assert [expected[word] for word in counted] == [expected[word] for word in units] == blocks
-    assert [expected[f"{word}/relu"] for word in counted] == [f"{block}/relu" for block in blocks]
-    assert [expected[f"{word}/relu"] for word in units] == [f"{block}/relu" for block in blocks]
+    assert [known[alias] for alias in numbered] == [known[alias] for alias in units] == blocks
+    assert [known[f"{alias}/relu"] for alias in numbered] == [f"{block}/relu" for block in blocks]
+    assert [known[f"{alias}/relu"] for alias in units] == [f"{block}/relu" for block in blocks]
 
 
 def test_no_alias_is_a_layer_name():
@@ -99,7 +99,7 @@ def test_every_split_of_a_shipped_resnet_is_found(splits: str, firsts: str):
 
 
 ADDITIONS = "add add_1 add_2 add_3 add_5 add_6 add_7 add_9 add_11 add_12"
-KEPT_ADDITIONS = [
+ADDITION_LAYERS = [
     *("layer1/0/add", "layer1/1/add", "layer1/2/add"),
     *("layer2/0/add", "layer2/2/add", "layer2/3/add"),
     *("layer3/0/add", "layer3/2/add", "layer3/4/add", "layer3/5/add"),
@@ -125,7 +125,7 @@ PIPELINED = """
 
 @pytest.mark.parametrize("additions", [ADDITIONS, ADDITIONS.replace("_", "/")])
 def test_additions_are_found_by_their_number(additions: str):
-    assert list(plan_recompute(additions.split(), RESNET50).checkpoints) == KEPT_ADDITIONS
+    assert list(plan_recompute(additions.split(), RESNET50).checkpoints) == ADDITION_LAYERS
 
 
 @pytest.mark.parametrize("points", [ADDITIONS + LAST_GROUP, PIPELINED])

@@ -1,4 +1,4 @@
-"""The reference's timelines, cell by cell; then every cell by its formula; then the drawing."""
+"""Timetables: the examples of the reference, the formulas of all cells, and the drawing."""
 
 from support.sweeps import sweep
 
@@ -18,7 +18,7 @@ REFERENCE_LAYOUTS = [(name, stages) for name, stages in LAYOUTS if name in REFER
 
 
 def allowed_counts(name: str, stages: int) -> range:
-    """The reference's rule, said once more on purpose; it binds only where there is a pipeline."""
+    """The rule of the reference, written independently; it applies to several stages only."""
     if name in ("zero-bubble", "1f1b"):
         return range(stages, 25)
     multiple = {"grouped": 2 * stages, "interleaved": stages, "sequential": 1}[name]
@@ -27,25 +27,25 @@ def allowed_counts(name: str, stages: int) -> range:
 
 
 def cells(timetable: Timetable) -> list[str]:
-    """Rows as the reference writes them, between bars."""
+    """Rows in the notation of the reference, with bars between cells."""
     return [" | ".join(" ".join(map(str, cell)) or "–" for cell in row) for row in timetable.rows]
 
 
-def test_the_reference_timeline_of_grouped():
+def test_grouped_has_the_timeline_of_the_reference():
     assert cells(make_timetable(SCHEDULES["grouped"], stages=2, micro_batches=4)) == [
         "F0 | F1 | F2 | F3 B0 | B1 | B2 | B3",
         "– | F0 | F1 B0 | F2 B1 | F3 B2 | B3 | –",
     ]
 
 
-def test_the_reference_timeline_of_interleaved():
+def test_interleaved_has_the_timeline_of_the_reference():
     assert cells(make_timetable(SCHEDULES["interleaved"], stages=2, micro_batches=4)) == [
         "F0 | – | F1 | B0 | F2 | B1 | F3 | B2 | – | B3",
         "– | F0 | B0 | F1 | B1 | F2 | B2 | F3 | B3 | –",
     ]
 
 
-def test_the_reference_timeline_of_sequential():
+def test_sequential_has_the_timeline_of_the_reference():
     assert cells(make_timetable(SCHEDULES["sequential"], stages=2, micro_batches=2)) == [
         "F0 | – | – | B0 | F1 | – | – | B1",
         "– | F0 | B0 | – | – | F1 | B1 | –",
@@ -57,33 +57,33 @@ def test_a_row_contains_the_actions_of_the_stage_in_order(name: str, stages: int
     for micro_batches in allowed_counts(name, stages):
         timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
         for stage, row in enumerate(timetable.rows):
-            read = [action for cell in row for action in cell]
+            actions = [action for cell in row for action in cell]
 
-            assert read == SCHEDULES[name].actions(stage, stages, micro_batches)
+            assert actions == SCHEDULES[name].actions(stage, stages, micro_batches)
 
 
 @sweep(("name", "stages"), REFERENCE_LAYOUTS)
 def test_every_action_is_in_the_column_of_the_formula(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
         timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
-        between = {"grouped": 1, "interleaved": 2, "sequential": 2 * stages}[name]
-        between = between if stages > 1 else 2  # one stage: forward and backward in turn
+        distance = {"grouped": 1, "interleaved": 2, "sequential": 2 * stages}[name]
+        distance = distance if stages > 1 else 2  # one stage alternates forward and backward
         for stage, row in enumerate(timetable.rows):
             for micro in range(micro_batches):
-                assert Forward(micro) in row[between * micro + stage]
-                assert Backward(micro) in row[between * micro + 2 * stages - 1 - stage]
+                assert Forward(micro) in row[distance * micro + stage]
+                assert Backward(micro) in row[distance * micro + 2 * stages - 1 - stage]
 
 
 @sweep(("name", "stages"), LAYOUTS)
 def test_idle_cells_match_the_bubble_fraction(name: str, stages: int):
     for micro_batches in allowed_counts(name, stages):
         timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
-        places = 2 if name == "grouped" and stages > 1 else 1
+        slots = 2 if name == "grouped" and stages > 1 else 1
         for row in timetable.rows:
-            full = places * timetable.columns
+            full = slots * timetable.columns
             idle = full - sum(len(cell) for cell in row)
 
-            assert max(len(cell) for cell in row) <= places
+            assert max(len(cell) for cell in row) <= slots
             assert idle / full == SCHEDULES[name].bubble_fraction(stages, micro_batches)
 
 
@@ -102,16 +102,16 @@ def test_the_stash_is_reached_in_the_steady_state_and_never_exceeded(name: str, 
     for micro_batches in allowed_counts(name, stages):
         timetable = make_timetable(SCHEDULES[name], stages, micro_batches)
         for stage, row in enumerate(timetable.rows):
-            checkpoints: set[int] = set()
-            seen = []
+            stashed: set[int] = set()
+            depths = []
             for cell in row:
-                ended = {action.micro for action in cell if frees_stash(action)}
-                if ended:
-                    seen.append(len(checkpoints))
-                checkpoints |= {action.micro for action in cell if isinstance(action, Forward)}
-                checkpoints -= ended
+                freed = {action.micro for action in cell if frees_stash(action)}
+                if freed:
+                    depths.append(len(stashed))
+                stashed |= {action.micro for action in cell if isinstance(action, Forward)}
+                stashed -= freed
 
-            assert max(seen) == min(SCHEDULES[name].stash(stage, stages), micro_batches)
+            assert max(depths) == min(SCHEDULES[name].stash(stage, stages), micro_batches)
 
 
 def test_the_timeline_of_zero_bubble_has_weight_halves_in_its_gaps():
@@ -179,28 +179,28 @@ def test_a_very_small_width_still_shows_both_ends():
     ]
 
 
-def drawn_receives(name: str, stages: int, micro_batches: int) -> list[str]:
-    """Each row with a + behind the actions during which the input of the next one arrives."""
+def draw_prefetches(name: str, stages: int, micro_batches: int) -> list[str]:
+    """Each row with a + after the actions that prefetch the next input."""
     orders = timed_actions(SCHEDULES[name], stages, micro_batches)
     return [
         " ".join(
-            f"{timed.action}{'+' if is_ahead else ''}"
-            for timed, is_ahead in zip(row, prefetched_inputs(orders, row), strict=True)
+            f"{timed.action}{'+' if is_prefetched else ''}"
+            for timed, is_prefetched in zip(row, prefetched_inputs(orders, row), strict=True)
         )
         for row in orders
     ]
 
 
 def test_the_next_input_is_prefetched_if_it_is_sent_by_then():
-    assert drawn_receives("interleaved", 2, 4) == [
+    assert draw_prefetches("interleaved", 2, 4) == [
         "F0 F1+ B0 F2+ B1 F3+ B2 B3",
         "F0 B0+ F1 B1+ F2 B2+ F3 B3",
     ]
-    assert drawn_receives("zero-bubble", 2, 3) == [
+    assert draw_prefetches("zero-bubble", 2, 3) == [
         "F0 F1 I0 W0 F2+ I1 W1+ I2 W2",
         "F0 I0+ F1 I1 W0+ F2 I2 W1 W2",
     ]
 
 
 def test_sequential_prefetches_no_input():
-    assert drawn_receives("sequential", 2, 2) == ["F0 B0 F1 B1"] * 2
+    assert draw_prefetches("sequential", 2, 2) == ["F0 B0 F1 B1"] * 2

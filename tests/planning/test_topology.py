@@ -1,4 +1,4 @@
-"""Ranks and coordinates over all small layouts, and layouts that cannot be."""
+"""Ranks and coordinates of all small layouts, and layouts that are refused."""
 
 from itertools import product
 
@@ -31,11 +31,11 @@ def test_ranks_map_to_replicas_and_stages():
 
 @sweep("plan", LAYOUTS)
 def test_coordinates_are_the_inverse_of_ranks(plan: TopologyPlan):
-    places = [plan.coordinates(rank) for rank in range(plan.processes)]
+    coordinates = [plan.coordinates(rank) for rank in range(plan.processes)]
 
     assert plan.processes == plan.replicas * plan.stages
-    assert len(set(places)) == plan.processes
-    assert [plan.stage_ranks(place.replica)[place.stage] for place in places] == list(
+    assert len(set(coordinates)) == plan.processes
+    assert [plan.stage_ranks(item.replica)[item.stage] for item in coordinates] == list(
         range(plan.processes)
     )
 
@@ -45,9 +45,11 @@ def test_every_process_is_in_one_pipeline_and_one_data_parallel_group(plan: Topo
     pipelines = [plan.stage_ranks(replica) for replica in range(plan.replicas)]
     groups = [plan.replica_ranks(stage) for stage in range(plan.stages)]
 
-    assert sorted(rank for line in pipelines for rank in line) == list(range(plan.processes))
+    assert sorted(rank for pipeline in pipelines for rank in pipeline) == list(
+        range(plan.processes)
+    )
     assert sorted(rank for group in groups for rank in group) == list(range(plan.processes))
-    assert all(len(set(line) & set(group)) == 1 for line in pipelines for group in groups)
+    assert all(len(set(pipeline) & set(group)) == 1 for pipeline in pipelines for group in groups)
 
 
 def test_ranks_of_groups_are_in_order():
@@ -95,9 +97,7 @@ def test_a_device_map_of_the_wrong_length_is_refused():
     with pytest.raises(ConfigError) as refused:
         plan.device_map((0, 1, 2))
 
-    assert str(refused.value) == (
-        "--device-mapping names 3 devices for 4 stages; name one for each stage"
-    )
+    assert "--device-mapping names 3 devices for 4 stages" in str(refused.value)
 
 
 def test_one_stage_has_one_device():

@@ -1,4 +1,4 @@
-"""Layouts of one training: all possible, all different, and every choice is met."""
+"""All layouts of a run are valid and different, and together cover every choice."""
 
 from itertools import product
 
@@ -10,18 +10,20 @@ from convoy.planning.plan import plan_run
 from convoy.planning.topology import Layout, all_layouts, resume_pairs
 
 
-@pytest.mark.parametrize(("micro_batches", "peak"), list(product((1, 6, 8, 12, 24), (1, 4, 8))))
+@pytest.mark.parametrize(
+    ("micro_batches", "max_processes"), list(product((1, 6, 8, 12, 24), (1, 4, 8)))
+)
 def test_every_layout_can_be_planned_and_has_the_same_samples(
-    micro_batches: int, peak: int
+    micro_batches: int, max_processes: int
 ) -> None:
-    layouts = all_layouts(micro_batches, layers=40, max_processes=peak)
+    layouts = all_layouts(micro_batches, layers=40, max_processes=max_processes)
     values = [layout.option_values(micro_batches) | {"model": "resnet8"} for layout in layouts]
     options = [RequestedOptions(settings_from("test", value), environment={}) for value in values]
     plans = [plan_run(resolve(option).config) for option in options]
 
     assert {plan.batch.micro_batches for plan in plans} == {micro_batches}
     assert [plan.topology.processes for plan in plans] == [layout.processes for layout in layouts]
-    assert all(layout.processes <= peak for layout in layouts)
+    assert all(layout.processes <= max_processes for layout in layouts)
     assert len(set(layouts)) == len(layouts)
     assert layouts[0] == Layout()
 

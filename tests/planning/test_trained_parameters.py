@@ -1,4 +1,4 @@
-"""Weights by name before they exist, and how many of them are trained."""
+"""Planned names and sizes of parameters, and the number of trained ones."""
 
 from typing import Any
 
@@ -29,19 +29,19 @@ FAMILIES: list[dict[str, Any]] = [
 ]
 
 
-def plan(*parts: str, **options: Any) -> RunPlan:
-    return plan_run(build_config({"model": "resnet8", "variable_filter": parts, **options}))
+def plan(*filters: str, **options: Any) -> RunPlan:
+    return plan_run(build_config({"model": "resnet8", "variable_filter": filters, **options}))
 
 
 @pytest.mark.parametrize("options", FAMILIES, ids=lambda item: " ".join(map(str, item.values())))
 def test_every_parameter_has_its_planned_name_and_size(options: dict[str, Any]) -> None:
     network = plan_run(build_config(options)).network
-    live = build_network(network, 0, torch.device("meta")).slice
+    built = build_network(network, 0, torch.device("meta")).slice
     planned = [item for layer in network.layers for item in parameters_of(layer)]
 
-    assert {item.name: item.searchable_name for item in planned} == names_with_roles(live)
+    assert {item.name: item.searchable_name for item in planned} == names_with_roles(built)
     assert {item.name: item.elements for item in planned} == {
-        name: weight.numel() for name, weight in live.named_weights().items()
+        name: weight.numel() for name, weight in built.named_weights().items()
     }
 
 
@@ -63,16 +63,16 @@ def test_a_filter_selects_matching_weights() -> None:
 
 
 def test_gradients_are_needed_from_the_first_trained_layer() -> None:
-    item = plan("layer2.0.conv2", "fc")
+    run = plan("layer2.0.conv2", "fc")
 
-    assert item.network.layers[item.first_trained_layer].name == "layer2/0/conv2"
-    assert (item.num_frozen, plan("conv1").first_trained_layer) == (0, 0)
+    assert run.network.layers[run.first_trained_layer].name == "layer2/0/conv2"
+    assert (run.num_frozen, plan("conv1").first_trained_layer) == (0, 0)
 
 
 def test_frozen_parameters_are_not_trained_even_if_the_filter_matches() -> None:
-    item = plan("conv1", "fc", fine_tune_first_trainable_layer="fc")
+    run = plan("conv1", "fc", fine_tune_first_trainable_layer="fc")
 
-    assert (sum(item.trained_parameters), item.network.layers[item.first_trained_layer].name) == (
+    assert (sum(run.trained_parameters), run.network.layers[run.first_trained_layer].name) == (
         650,
         "fc",
     )

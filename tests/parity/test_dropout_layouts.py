@@ -1,4 +1,4 @@
-"""What is left out by chance is the same under every layout, and when a run goes on in another."""
+"""Dropout masks are the same under every layout, also after a run is resumed in another one."""
 
 import json
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from convoy.planning.topology import Layout
 pytestmark = pytest.mark.processes
 
 MICRO_BATCHES = 4
-ASKED = {
+OPTIONS = {
     "data": "generated",
     "num_classes": 10,
     "micro_batch_size": 2,
@@ -26,23 +26,23 @@ ASKED = {
     "lr": 0.02,
     "threads": 1,
 }
-ALONE = Layout()
+SINGLE_PROCESS = Layout()
 REPLICAS = Layout(replicas=2)
-AROUND = Layout(stages=4, schedule="looped")
+LOOPED = Layout(stages=4, schedule="looped")
 LAYOUTS = (
     Layout(recompute=True),
     REPLICAS,
     Layout(stages=2, recompute=True),
     Layout(stages=2, schedule="zero-bubble"),
     Layout(stages=2, replicas=2),
-    AROUND,
+    LOOPED,
 )
-QUICK_LAYOUTS = LAYOUTS[2:5]  # recomputation, stages and replicas; a resumed run is looped
+QUICK_LAYOUTS = LAYOUTS[2:5]  # recomputation, stages and replicas; looped is used for resuming
 
 
-def bench_of(folder: Path, **more: object) -> LayoutProver:
+def make_prover(folder: Path, **options: object) -> LayoutProver:
     small = FAMILIES["efficientnet by chance"]
-    requested = {**ASKED, **small.options, "image_size": small.size, **more}
+    requested = {**OPTIONS, **small.options, "image_size": small.size, **options}
     resolved = resolve(
         RequestedOptions(named_config=settings_from("test", requested), environment={})
     )
@@ -51,15 +51,17 @@ def bench_of(folder: Path, **more: object) -> LayoutProver:
 
 @pytest.fixture(scope="module")
 def single_process(tmp_path_factory: pytest.TempPathFactory) -> str | None:
-    """The weights of one process, for all tests."""
-    return bench_of(tmp_path_factory.mktemp("single")).train(ALONE).summary.weights_sha256
+    """The digest of the weights that one process trains."""
+    return (
+        make_prover(tmp_path_factory.mktemp("single")).train(SINGLE_PROCESS).summary.weights_sha256
+    )
 
 
 def different_layouts(
     layouts: Sequence[Layout], expected: str | None, folder: Path
 ) -> list[Layout]:
-    bench = bench_of(folder)
-    return [layout for layout in layouts if bench.train(layout).summary.weights_sha256 != expected]
+    prover = make_prover(folder)
+    return [layout for layout in layouts if prover.train(layout).summary.weights_sha256 != expected]
 
 
 @pytest.mark.slow
@@ -75,25 +77,27 @@ def test_every_layout_drops_the_same_activations(single_process: str | None, tmp
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param(REPLICAS, AROUND, marks=pytest.mark.evidence),
-        pytest.param(AROUND, ALONE, marks=pytest.mark.slow),
+        pytest.param(REPLICAS, LOOPED, marks=pytest.mark.evidence),
+        pytest.param(LOOPED, SINGLE_PROCESS, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_resumed_in_another_layout_drops_the_same_activations(
     before: Layout, after: Layout, single_process: str | None, tmp_path: Path
 ):
-    resumed = bench_of(tmp_path).resume_under(before, after)
+    resumed = make_prover(tmp_path).resume_under(before, after)
 
     assert resumed.summary.weights_sha256 == single_process
 
 
 def test_dropout_changes_the_weights(single_process: str | None, tmp_path: Path):
-    without = bench_of(tmp_path, block_survival_prob=1.0, dropout_rate=0.0).train(ALONE)
+    no_dropout = make_prover(tmp_path, block_survival_prob=1.0, dropout_rate=0.0).train(
+        SINGLE_PROCESS
+    )
 
-    assert single_process != without.summary.weights_sha256
+    assert single_process != no_dropout.summary.weights_sha256
 
 
-PROVED = (
+NETWORKS = (
     "efficientnet by chance",
     "efficientnet by proxy",
     "efficientnet strided",
@@ -107,11 +111,11 @@ PROVED = (
 
 @pytest.mark.evidence
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", PROVED)
-def test_all_layouts_of_a_family_have_the_weights_of_one_process(name: str):
-    small = FAMILIES[name]
-    words = [f"--{option.replace('_', '-')}={value}" for option, value in small.options.items()]
-    flags = [_spoken(word) for word in (*words, f"--image-size={small.size}")]
+@pytest.mark.parametrize("family", NETWORKS)
+def test_all_layouts_of_a_family_have_the_weights_of_one_process(family: str):
+    small = FAMILIES[family]
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in small.options.items()]
+    flags = [_as_flag(option) for option in (*options, f"--image-size={small.size}")]
     result = convoy("prove", "--quick", "--most-processes=4", "--updates=2", "--json", *flags)
     found = json.loads(result.out)["layouts"]
 
@@ -123,7 +127,7 @@ def test_all_layouts_of_a_family_have_the_weights_of_one_process(name: str):
     assert any(item["resumed_from"] for item in found)
 
 
-def _spoken(word: str) -> str:
-    """A switch has no value: `--proxy-norm`, `--no-stable-norm`."""
-    flag, value = word.removeprefix("--").split("=")
-    return {"True": f"--{flag}", "False": f"--no-{flag}"}.get(value, word)
+def _as_flag(option: str) -> str:
+    """A boolean option has no value: `--proxy-norm`, `--no-stable-norm`."""
+    flag, value = option.removeprefix("--").split("=")
+    return {"True": f"--{flag}", "False": f"--no-{flag}"}.get(value, option)
