@@ -56,7 +56,7 @@ def pytorch_window(draws: Draws, height: int, width: int, boxes: Boxes) -> Whole
 
 def shaped(draws: Draws, number: int, height: int, width: int) -> Whole:
     for attempt in range(10 * number, 10 * number + 10):
-        area = (0.08 + 0.92 * draws(attempt, 0)) * height * width
+        area = (0.08 + 0.92 * draws(attempt, 0)) * (height * width)
         ratio = exp(log(3 / 4) + draws(attempt, 1) * (log(4 / 3) - log(3 / 4)))
         wide, tall = round(sqrt(area * ratio)), round(sqrt(area / ratio))
         if 0 < wide <= width and 0 < tall <= height:
@@ -76,7 +76,7 @@ def tensorflow_window(draws: Draws, height: int, width: int, boxes: Boxes) -> Wh
         tall = allowed[floor(draws(attempt, 0) * len(allowed))]
         output = placed(draws, attempt, (height, width), (tall, round(tall * ratio)))
         if any(
-            shared_area(output, box) >= 0.1 * (box[2] - box[0]) * (box[3] - box[1])
+            shared_area(output, box) >= 0.1 * ((box[2] - box[0]) * (box[3] - box[1]))
             for box in values
         ):
             return output
@@ -85,4 +85,4 @@ def tensorflow_window(draws: Draws, height: int, width: int, boxes: Boxes) -> Wh
 
 def fits(tall: int, ratio: float, height: int, width: int) -> bool:
     wide = round(tall * ratio)
-    return 1 <= wide <= width and 0.05 * height * width <= wide * tall <= height * width
+    return 1 <= wide <= width and 0.05 * (height * width) <= wide * tall <= height * width
