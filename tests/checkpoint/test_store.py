@@ -88,7 +88,7 @@ def test_all_damaged_lists_each_and_never_starts_from_scratch(tmp_path: Path):
     with pytest.raises(CheckpointError) as caught:
         store.load_newest()
 
-    assert "all 2 are damaged" in str(caught.value)
+    assert "all 2 checkpoints are damaged" in str(caught.value)
     assert "update-2: MANIFEST.json " in str(caught.value)
     assert "update-1: model.safetensors " in str(caught.value)
 

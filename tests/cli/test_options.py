@@ -43,9 +43,9 @@ def test_the_table_ends_with_the_count_of_each_kind() -> None:
 def test_the_table_shows_the_kind_of_each_option() -> None:
     out = convoy("options").out
 
-    assert line_of("--momentum", out)[1:3] == ["here", "0.9"]
+    assert line_of("--momentum", out)[1:3] == ["any", "0.9"]
     assert line_of("--lr", out)[1:3] == ["CUDA", "0.1"]
-    assert line_of("--seed", out)[1:3] == ["nowhere", "0"]
+    assert line_of("--seed", out)[1:5] == ["none", "(IPU", "only)", "0"]
     assert line_of("--pipeline-schedule", out)[1] == "here*"
 
 

@@ -175,7 +175,7 @@ def test_a_network_without_foreign_names_is_refused_with_our_naming(
     refused = convoy("export", run, "--output", tmp_path / "a.safetensors")
     ours = convoy("export", run, "--naming=convoy", "--output", tmp_path / "a.safetensors")
 
-    assert "torchvision does not have this network; use --naming convoy" in refused.err
+    assert "there is no torchvision key mapping for this model; use --naming convoy" in refused.err
     assert (ours.code, ours.err) == (0, "")
 
 
@@ -191,7 +191,9 @@ def test_options_only_convoy_has_are_written_under_their_names(tmp_path: Path) -
     assert (ours.code, ours.err) == (0, "")
     assert load_file(file)["blocks.1.0.se.act.proxy"].shape[0] == 2
     assert (theirs.code, theirs.out) == (2, "")
-    assert theirs.err == "convoy: timm does not have this network; use --naming convoy\n"
+    assert (
+        theirs.err == "convoy: there is no timm key mapping for this model; use --naming convoy\n"
+    )
 
 
 @pytest.mark.parametrize(

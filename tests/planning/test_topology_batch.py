@@ -87,7 +87,7 @@ def test_too_few_samples_are_refused_with_the_numbers_and_a_fix():
 
     message = str(refused.value)
     assert message.startswith(
-        "one update needs 512 samples (16 micro × 8 accumulated × 4 replicas) but"
+        "one update needs 512 samples (micro-batch size 16 × gradient accumulation 8 × 4 rep"
     )
     assert "has 511; lower --micro-batch-size, --gradient-accumulation or --replicas" in message
 

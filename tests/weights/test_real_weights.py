@@ -124,7 +124,7 @@ def test_published_weights_of_mobilenet_score_on_photographs_as_published(
     print(f"top-1 {100 * known:.1f} % of {len(trained)} that they were trained on")
 
     assert (len(unseen), len(trained)) == (121, 86)
-    assert "3,504,872 parameters, torchvision names" in result.out
+    assert "3,504,872 parameters, torchvision keys" in result.out
     assert 0.68 < new < 0.78  # published: 71.9 % on the 50,000 validation images
     assert known > 0.85
 
