@@ -46,7 +46,7 @@ def test_the_table_shows_the_kind_of_each_option() -> None:
     assert line_of("--momentum", out)[1:3] == ["any", "0.9"]
     assert line_of("--lr", out)[1:3] == ["CUDA", "0.1"]
     assert line_of("--seed", out)[1:5] == ["none", "(IPU", "only)", "0"]
-    assert line_of("--pipeline-schedule", out)[1] == "here*"
+    assert line_of("--pipeline-schedule", out)[1] == "any*"
 
 
 def test_the_json_list_contains_every_field_of_an_option() -> None:
