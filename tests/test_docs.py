@@ -96,11 +96,11 @@ def test_the_page_of_options_distinguishes_the_kinds(monkeypatch: pytest.MonkeyP
     cells = {line.split("`")[1]: line.split(" | ") for line in page.splitlines() if "| `--" in line}
 
     assert option_docs.options_summary() in page
-    assert cells["--momentum"][3] == "here"
+    assert cells["--momentum"][3] == "any"
     assert cells["--lr"][3] == "CUDA"
     assert "On CUDA only: replays kernels in one go." in cells["--lr"][4]
-    assert cells["--seed"][3] == "nowhere"
-    assert "No counterpart: no device here has tiles." in cells["--seed"][4]
+    assert cells["--seed"][3] == "none (IPU only)"
+    assert "No effect: no device here has tiles." in cells["--seed"][4]
     assert "Not available in this version: grouped." in cells["--pipeline-schedule"][4]
 
 

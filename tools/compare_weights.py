@@ -118,7 +118,7 @@ MADE = {"cifar", "photos", "tfrecord", "webdataset"}
 
 
 def prepare_data(tree: Path, scratch: Path) -> dict[str, str]:
-    """Data sets out of `../shared`, in each format."""
+    """Datasets out of `../shared`, in each format."""
     if not SHARED.is_dir():
         return {}
     folders = {name: str(scratch / name) for name in MADE}

@@ -1,4 +1,4 @@
-"""Writes a contact sheet of the `shapes` data set as a PNG: a row for each class."""
+"""Writes a contact sheet of the `shapes` dataset as a PNG: a row for each class."""
 
 import argparse
 from pathlib import Path

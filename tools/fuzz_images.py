@@ -12,7 +12,7 @@ _FORMS = ("PNG", "GIF", "BMP", "WEBP")
 
 
 def jpegs() -> list[bytes]:
-    """Plain, progressive, grey, of four inks, sampled in two ways, with words and a rotation."""
+    """Plain, progressive, gray, of four inks, sampled in two ways, with words and a rotation."""
     turned = Image.Exif()
     turned[0x0112] = 6
     return [

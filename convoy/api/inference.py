@@ -33,7 +33,7 @@ def load(
         source: A run, whose newest valid checkpoint is loaded, or a checkpoint.
         device: Where to run the network.
         fold_batch_norm: Fold batch norm into the convolutions, as `convoy validate` does. Without
-            it the module has the layers and weights of the training, for example to fine-tune it.
+            it the module has the layers and weights of the run, for example to fine-tune it.
     """
     from convoy.run.prediction import load_classifier
 

@@ -17,9 +17,9 @@ class RunOptions(TypedDict, total=False):
     stem: Literal["auto", "small", "large"]
     """First layers of a ResNet: small (a 3×3 convolution) for small images, large (a 7×7 …"""
     shortcut_type: Literal["auto", "A", "B", "C", "first"]
-    """Residual shortcut where the shape changes: A pads with zero channels, B projects."""
+    """Residual shortcut: A zero-pads the channels, B projects where the shape changes, C …"""
     conv_padding: Literal["symmetric", "same"]
-    """Padding of strided layers: symmetric as in PyTorch, or same as in TensorFlow, where the …"""
+    """Padding of strided layers: symmetric (PyTorch), or same (TensorFlow SAME: an odd pixel …"""
     input_image_padding: bool
     """Add a fourth channel of zeros to the input images."""
     norm_type: Literal["batch", "group", "none"]
@@ -33,7 +33,7 @@ class RunOptions(TypedDict, total=False):
     zero_init_last_norm: bool
     """Initialize the scale of the last norm to zero in every bottleneck block without a …"""
     weight_init: Literal["pytorch", "tensorflow", "popart"]
-    """Weight initialization of the PyTorch, TensorFlow or PopART reference application."""
+    """Weight initialization as in Graphcore's PyTorch, TensorFlow or PopART example (pytorch …"""
     stable_norm: bool
     """Compute the variance in two passes, mean first."""
     enable_fast_groupnorm: bool
@@ -89,7 +89,7 @@ class RunOptions(TypedDict, total=False):
     augment: bool
     """Apply random crops and flips, if the dataset supports them."""
     crop_rule: Literal["pytorch", "tensorflow"]
-    """Area of random crops from imagenet, as in the reference application of that name …"""
+    """Area of random crops from imagenet, as in Graphcore's example of that name: pytorch …"""
     use_bbox_info: bool
     """Redraw random crops that miss the bounding box of the object (imagenet only)."""
     normalization_location: Literal["host", "device", "none"]
@@ -109,7 +109,7 @@ class RunOptions(TypedDict, total=False):
     dataloader_rebatch_size: int | None
     """Number of samples a worker prepares at a time."""
     dataset_cache: bool
-    """Cache samples in memory: encoded files for imagenet, finished images for shapes."""
+    """Cache samples in memory: encoded files for imagenet, rendered images for shapes."""
     dataset_cache_mb: int
     """Maximum size of the sample cache of each process, in megabytes."""
     webdataset_memory_cache_ratio: float | None
@@ -157,7 +157,7 @@ class RunOptions(TypedDict, total=False):
     lr_schedule: Literal["step", "cosine", "exponential", "polynomial"]
     """Learning rate schedule."""
     lr_decay: float
-    """Learning rate factor of each drop (step) or of each change (exponential)."""
+    """Multiplicative factor of learning rate decay (gamma in PyTorch): per milestone for step …"""
     lr_epoch_decay: Sequence[float]
     """Epochs at which the step schedule drops the learning rate."""
     lr_share_decay: Sequence[float]
@@ -197,9 +197,9 @@ class RunOptions(TypedDict, total=False):
     lars_weight_decay: float | None
     """Weight decay inside LARS."""
     lars_skip_list: Sequence[str]
-    """Parameters that LARS does not scale, as parts of names; gamma and beta are the weights …"""
+    """Parameters that LARS does not scale, given as substrings of parameter names; gamma and …"""
     loss_velocity_scaling_ratio: float
-    """Loss scale divided by the scale of the velocity in sgd_combined."""
+    """Loss scale divided by the scale of the momentum buffer in sgd_combined."""
     optimizer_state_dtype: Literal["float32", "weights", "float16", "bfloat16"]
     """Dtype of the optimizer state."""
     variable_filter: Sequence[str]
@@ -221,7 +221,7 @@ class RunOptions(TypedDict, total=False):
     max_skipped: int
     """Maximum number of consecutive updates to skip with --on-nonfinite skip; one more stops …"""
     precision: Literal["16.16", "16.32", "32.32"]
-    """Bits of the arithmetic and of the stored weights: 16.32 computes in 16 bits and stores …"""
+    """Bit width of compute and of stored weights: 16.32 computes in 16 bits and stores weights …"""
     half_type: Literal["float16", "bfloat16"]
     """16-bit floating-point type."""
     half_arithmetic: Literal["auto", "native", "emulated"]
@@ -235,9 +235,9 @@ class RunOptions(TypedDict, total=False):
     saturate_on_overflow: bool
     """Clip 16-bit gradients to the largest finite value instead of letting them overflow."""
     force_weight_to_fp16: Sequence[str]
-    """Weights to store and use in 16 bits, as parts of names."""
+    """Parameters to store and use in 16 bits, given as substrings of parameter names."""
     force_weight_to_fp32: Sequence[str]
-    """Weights to store in 32 bits, as parts of names."""
+    """Parameters to store in 32 bits, given as substrings of parameter names."""
     offload_fp32_weight_copy: bool
     """Keep fp32 master copies of 16-bit weights with the optimizer state."""
     half_res_training: bool
@@ -266,9 +266,9 @@ class RunOptions(TypedDict, total=False):
     device_mapping: Sequence[int]
     """Device index of each pipeline stage."""
     sharding_include_filter: Sequence[str]
-    """Layers where automatic balancing may start a stage, as parts of names."""
+    """Layers where automatic balancing may start a stage, given as substrings of layer names."""
     sharding_exclude_filter: Sequence[str]
-    """Layers where automatic balancing may not start a stage, as parts of names."""
+    """Layers where automatic balancing may not start a stage, given as substrings of layer …"""
     enable_recompute: bool | None
     """Activation checkpointing: keep only the inputs of each stage and recompute the other …"""
     recompute_checkpoints: Sequence[str]
@@ -358,7 +358,7 @@ class RunOptions(TypedDict, total=False):
     init_path: str | PathLike[str] | None
     """Initialize the weights from the newest valid checkpoint of this run, or from this …"""
     pretrained: str | PathLike[str] | None
-    """Initialize with pretrained weights that use torchvision or timm names: a file or …"""
+    """Initialize with pretrained weights that have torchvision or timm state_dict keys: a file …"""
     ckpts_per_epoch: int
     """Checkpoints per epoch; 0 writes none."""
     epochs_per_ckpt: int
@@ -377,7 +377,7 @@ class RunOptions(TypedDict, total=False):
     """Number of newest checkpoints to average; -1 or 0 averages all."""
     weight_avg_N: int
     weight_avg_exp_decay: float
-    """Weight of the old average at each checkpoint of the exponential average."""
+    """Decay of the exponential average over checkpoints."""
     norm_statistics: Literal["recompute", "average", "keep"]
     """Running statistics of averaged weights: recompute them on the training data, average …"""
     ema_decay: float

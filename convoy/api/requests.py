@@ -175,7 +175,7 @@ def find_run_folder(path: Path) -> Path | None:
 
 
 def _list_checkpoints(folder: Path) -> list[Path]:
-    """List the checkpoints of a folder, averages after those of the training."""
+    """List the checkpoints of a folder, averages after those of the run."""
     paths: list[Path] = []
     for parent in (folder, *sorted((folder / "averaged").glob("*/"))):
         updates = (path.name.removeprefix("update-") for path in parent.glob("update-*"))

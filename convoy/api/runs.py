@@ -139,7 +139,7 @@ def train(
 ) -> Run:
     """Train a network; the options are those of `convoy train`.
 
-    Without options this trains a small ResNet on the built-in data set `shapes`. With `replicas`
+    Without options this trains a small ResNet on the built-in dataset `shapes`. With `replicas`
     or `shards` the run starts worker processes; under torchrun, this process is one of the run.
 
     Args:
@@ -209,7 +209,7 @@ def resume(
         model: Your own network, as for `train`, if the run has one.
         data: Your own dataset, likewise.
         checkpoint: Resume from this checkpoint instead of the newest one.
-        override: Allow options that change the training.
+        override: Allow options that change the training results.
         observers: As for `train`.
         **options: Options to change; those that the weights depend on need `override`.
     """

@@ -66,7 +66,7 @@ class Trial:
 
     setting: str
     speedup: Interval
-    affects_weights: bool  # changes the training, not only its speed
+    affects_weights: bool  # changes the training results, not only the speed
 
     @property
     def helps(self) -> bool:
@@ -165,21 +165,22 @@ class Diagnosis:
             location = "" if step.by_workers else "   in the training loop"
             micros, rate = 1e6 * step.seconds, self.step_rate(step)
             yield f"{step.name:<16}{micros:>12,.1f}{rate:>12,.0f}{location}"
-        yield f"{'feed alone':<28}{self.feed_rate:>12,.0f}"
+        yield f"{'data loader alone':<28}{self.feed_rate:>12,.0f}"
         yield f"{'model alone':<28}{self.model_rate:>12,.0f}"
-        yield f"{'model with feed':<28}{self.fed_model_rate:>12,.0f}"
+        yield f"{'model with data loader':<28}{self.fed_model_rate:>12,.0f}"
 
     def _bottleneck_lines(self) -> Iterator[str]:
         feed, model = format_throughput(self.feed_rate), format_throughput(self.model_rate)
         if self.bottleneck == MODEL:
-            yield f"bottleneck: the model. It processes {model}, and the feed could deliver {feed}"
-            yield "no data loading option would make this training faster"
+            yield f"bottleneck: the model. It processes {model}, and the data loader could deliver"
+            yield f"{feed}. No data loading option would make this run faster"
         elif self.bottleneck == CORES:
-            yield f"bottleneck: the cores. The model alone takes {model}, the feed alone delivers"
-            yield f"{feed}, but together they reach {format_throughput(self.fed_model_rate)}"
+            yield f"bottleneck: CPU cores. The model alone processes {model}, the data loader alone"
+            both = format_throughput(self.fed_model_rate)
+            yield f"delivers {feed}, but together they reach {both}"
         else:
             share = format_percent(self.bottleneck_share)
-            yield f"bottleneck: the feed, mostly {self.bottleneck} ({share} of its time)."
+            yield f"bottleneck: data loading, mostly {self.bottleneck} ({share} of its time)."
             yield f"It delivers {feed}, and the model could process {model}"
 
     def _trial_lines(self) -> Iterator[str]:
@@ -187,17 +188,17 @@ class Diagnosis:
             return
         wide = max(len(trial.setting) for trial in self.trials)
         yield ""
-        yield f"{'tried':<{wide}}  speedup, with its 95 % interval"
+        yield f"{'tried':<{wide}}  speedup, with its 95 % confidence interval"
         for trial in self.trials:
             result = "helps" if trial.helps else "no gain"
             yield f"{trial.setting:<{wide}}  {trial.speedup}  {result}"
         yield ""
         if not self.advice:
-            yield "none of these settings makes this training faster on this machine"
+            yield "none of these settings makes this run faster on this machine"
         for trial in self.advice:
             speedup = f"{format_percent(trial.speedup.median - 1)} faster"
             if trial.affects_weights:
-                speedup += "; it changes the training, so use it for a new run"
+                speedup += "; it changes the results, so use it for a new run"
             yield f"use {trial.setting}: {speedup}"
 
 
@@ -218,7 +219,7 @@ class Candidate:
 
     @property
     def affects_weights(self) -> bool:
-        """Whether it changes the training."""
+        """Whether it changes the training results."""
         return not option_table()[self.option].changeable_on_resume
 
     @property
@@ -312,7 +313,7 @@ class TimeBudget:
 
     seconds_per_rate: float = 1.0  # for the steps, and for each rate
     seconds_per_measurement: float = 0.25  # for each measurement of a trial
-    seconds_for_trials: float = 60.0  # a slow training gets fewer rounds
+    seconds_for_trials: float = 60.0  # a slow run gets fewer rounds
     rounds: int = 7  # of trials; 0 for no trials
 
 

@@ -157,7 +157,8 @@ def _parse_contents(files: dict[str, bytes], manifest: Manifest) -> CheckpointCo
     with _prefix_errors(STATE):
         state, update = parse_json(files.pop(STATE)), manifest.update
         if not isinstance(state, dict) or state.get("update") != update:
-            raise ValueError(f"is not the state of update {update}, unlike the manifest")
+            text = f"does not contain the state of update {update}, which the manifest lists"
+            raise ValueError(text)
     tensors = {}
     for part, name in TENSOR_FILES.items():
         with _prefix_errors(name):

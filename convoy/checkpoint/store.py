@@ -203,10 +203,10 @@ class CheckpointStore:
                 skipped.append(str(error))
         if not skipped:
             raise CheckpointError(f"no checkpoint in {self.folder}")
-        raise CheckpointError(
-            f"no usable checkpoint in {self.folder}, all {len(skipped)} are damaged: "
-            + "; ".join(skipped)
-        )
+        count = len(skipped)
+        which = "the only checkpoint is" if count == 1 else f"all {count} checkpoints are"
+        problems = "; ".join(skipped)
+        raise CheckpointError(f"no usable checkpoint in {self.folder}, {which} damaged: {problems}")
 
     def verify(self, update: int) -> None:
         """Read a checkpoint back after writing it; raise StorageError if it is damaged."""

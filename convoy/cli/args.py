@@ -57,22 +57,22 @@ def make_parser(verb: str, description: str, usage: str | None = None) -> Config
     )
 
 
-def parse_command(parser: ConfigArgumentParser, words: list[str]) -> Namespace:
+def parse_command(parser: ConfigArgumentParser, argv: list[str]) -> Namespace:
     """Parse the command line of a verb without the options of a run."""
-    args, extra = parser.parse_known_args(expand_prefixes(words, parser))
+    args, extra = parser.parse_known_args(expand_prefixes(argv, parser))
     raise_problems(unknown_argument_problems(extra, parser))
     return args
 
 
-def parse_run_command(parser: ConfigArgumentParser, words: list[str]) -> ParsedCommand:
+def parse_run_command(parser: ConfigArgumentParser, argv: list[str]) -> ParsedCommand:
     """Parse the command line of a verb that takes the options of a run."""
     parser.usage = parser.usage or f"{parser.prog} [options]"
     hint = "`--help-all` lists all options, `convoy options WORD` searches them."
     parser.epilog = f"{parser.epilog}\n{hint}" if parser.epilog else hint
     parser.add_argument("--help-all", action="help", help="show all options and exit")
     dialect = canonical()
-    add_flags(parser, dialect, None if "--help-all" in words else COMMON_OPTIONS)
-    args, extra = parser.parse_known_args(expand_prefixes(words, parser))
+    add_flags(parser, dialect, None if "--help-all" in argv else COMMON_OPTIONS)
+    args, extra = parser.parse_known_args(expand_prefixes(argv, parser))
     parsed = parse_flags(args.flag_occurrences, dialect)
     unknown = unknown_argument_problems(extra, parser, partial(find_in_other_dialects, dialect))
     named = {name: vars(args)[name] for name in _CONFIG_ARGUMENTS if name in args}

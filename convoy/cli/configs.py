@@ -29,11 +29,11 @@ _COLUMN_TITLES = {
 }
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     parser = make_parser("configs", DESCRIPTION)
     parser.add_argument("name", nargs="?", metavar="NAME", help="configuration to show")
     parser.add_argument("--json", action="store_true", help="print as JSON")
-    args = parse_command(parser, words)
+    args = parse_command(parser, argv)
     if args.name is not None:
         settings = _resolve_named(args.name).settings
         options = {name: asdict(setting) for name, setting in settings.items()}

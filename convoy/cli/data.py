@@ -34,11 +34,11 @@ Download a dataset from its official address. An interrupted download continues 
 stopped, and every file is verified against its published checksum."""
 
 
-def run_fetch(words: list[str]) -> int:
+def run_fetch(argv: list[str]) -> int:
     parser = make_parser("data fetch", FETCH_DESCRIPTION)
     parser.add_argument("name", choices=["cifar10", "cifar100"])
     parser.add_argument("--data-dir", required=True, metavar="DIR", help="target folder")
-    args = parse_command(parser, words)
+    args = parse_command(parser, argv)
     from convoy.data.download import ARCHIVES, fetch
 
     with closing(make_bar(sys.stderr, "fetching", "bytes")) as fetching:
@@ -57,8 +57,8 @@ _SPLITS = ["train", "validation", "all"]
 _MAX_BAD_RECORDS = 10_000  # the manifest lists each of them
 
 
-def run_convert(words: list[str]) -> int:
-    args = _parse_convert(words)
+def run_convert(argv: list[str]) -> int:
+    args = _parse_convert(argv)
     raise_problems(_convert_problems(args))
     from convoy.data.convert.conversion import convert
     from convoy.data.convert.plan import ConversionRequest, Sharding
@@ -122,7 +122,7 @@ def _parse_counts(text: str) -> tuple[int, ...]:
         raise ArgumentTypeError("takes whole numbers: 1024, or 1024,128") from error
 
 
-def _parse_convert(words: list[str]) -> Namespace:
+def _parse_convert(argv: list[str]) -> Namespace:
     parser = make_parser("data convert", CONVERT_DESCRIPTION)
     add = parser.add_argument
     add("source", metavar="DIR", help="folder with the images")
@@ -142,7 +142,7 @@ def _parse_convert(words: list[str]) -> Namespace:
     add("--bad-records", default="error", choices=["error", "skip"], help=bad_help)
     max_help = "invalid records that skip accepts [100]"
     add("--max-bad-records", type=int, default=100, metavar="N", help=max_help)
-    return parse_command(parser, words)
+    return parse_command(parser, argv)
 
 
 def _add_workers(parser: ConfigArgumentParser) -> None:
@@ -156,7 +156,7 @@ record with its file, offset and reason. Supports class folders, TFRecord and We
 CIFAR. Exits with 0 if everything is valid, with 3 otherwise."""
 
 
-def run_verify(words: list[str]) -> int:
+def run_verify(argv: list[str]) -> int:
     parser = make_parser("data verify", VERIFY_DESCRIPTION)
     add = parser.add_argument
     add("folder", metavar="DIR", help="data folder")
@@ -164,7 +164,7 @@ def run_verify(words: list[str]) -> int:
     _add_workers(parser)
     add("--no-decode", dest="decode", action="store_false", help="check image headers only")
     add("--json", action="store_true", help="print the result as JSON")
-    args = parse_command(parser, words)
+    args = parse_command(parser, argv)
     raise_problems(too_small_problems(args, "workers"))
     from convoy.data.progress import ProgressCallbacks
     from convoy.data.verify import VerifyRequest, verify
@@ -194,15 +194,15 @@ BENCH_DESCRIPTION = """\
 Measure the data loading throughput of a run without its model: images are read, augmented,
 normalized and collated as in training. An element is one micro-batch, copied as in a transfer to a
 device. --epochs and --elements set the length; default: 2 epochs of 512 elements or of all data.
-With --doctor: find the bottleneck of a training, and measure which settings speed it up."""
+With --doctor: find the bottleneck of a training run, and measure which settings speed it up."""
 
 _FEED_OPTIONS = ("dataloader_worker", "enable_recompute", "offload_optimizer")
 _MAX_SAMPLES_PER_UPDATE = 64  # accumulating more would only take longer
 
 
-def run_bench(words: list[str]) -> int:
+def run_bench(argv: list[str]) -> int:
     """Print the throughput of each epoch as soon as it is measured; then the diagnosis."""
-    line = _parse_bench(words)
+    line = _parse_bench(argv)
     args, resolved = line.args, resolve(line.to_request(_bench_problems(line)))
     needs_model = args.doctor and args.model_rate is None
     refuse_unavailable(resolved, data_only=not needs_model)
@@ -211,7 +211,7 @@ def run_bench(words: list[str]) -> int:
     from convoy.run.open_feed import open_feed
 
     epochs: list[EpochThroughput] = []
-    # The epochs of a named configuration are the length of its training, not of a benchmark.
+    # The epochs of a named configuration are the length of its training run, not of a benchmark.
     count = int(setting_values(line.settings).get("epoch", 2))
     feed = open_feed(_single_process_config(resolved))
     for epoch in bench_feed(feed, count, args.elements, args.copy):
@@ -258,9 +258,9 @@ def _fractional_epoch_problems(line: ParsedCommand, spelling: str) -> Iterator[P
         yield Problem(spelling, f"must be a whole number here, got {epoch:g}")
 
 
-def _parse_bench(words: list[str]) -> ParsedCommand:
+def _parse_bench(argv: list[str]) -> ParsedCommand:
     parser = make_parser("data bench", BENCH_DESCRIPTION)
-    rate_help = "images/s of the model; default: measured by a short training"
+    rate_help = "images/s of the model; default: measured in a short training run"
     add = parser.add_argument
     add("--elements", type=int, metavar="N", help="micro-batches per epoch [512]")
     add("--no-copy", dest="copy", action="store_false", help="do not copy the elements")
@@ -268,7 +268,7 @@ def _parse_bench(words: list[str]) -> ParsedCommand:
     add("--model-rate", type=float, metavar="X", help=rate_help)
     add("--json", action="store_true", help="print the results as JSON")
     add_config_arguments(parser)
-    return parse_run_command(parser, words)
+    return parse_run_command(parser, argv)
 
 
 SHOW_DESCRIPTION = """\
@@ -279,7 +279,7 @@ validation: samples spread over that split, each with its label below."""
 _OUTPUT = "checkpoint_output_path"  # `--output` is a file here
 
 
-def run_show(words: list[str]) -> int:
+def run_show(argv: list[str]) -> int:
     usage = "convoy data show [--output FILE.png] [options]"
     parser = make_parser("data show", SHOW_DESCRIPTION, usage)
     add = parser.add_argument
@@ -288,7 +288,7 @@ def run_show(words: list[str]) -> int:
     add("--split", choices=["train", "validation"], default="train")
     add("--override", action="store_true", help="overwrite an existing file")
     add_config_arguments(parser)
-    line = parse_run_command(parser, words)
+    line = parse_run_command(parser, argv)
     args, values = line.args, setting_values(line.settings)
     output = Path(values.get(_OUTPUT) or "samples.png")
     resolved = resolve(line.to_request(_show_problems(line, output), exclude=(_OUTPUT, "epoch")))
@@ -326,9 +326,9 @@ DESCRIPTION = (
 )
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     parser = make_parser("data", DESCRIPTION)
     parser.add_argument("action", choices=list(ACTIONS))
-    args = parse_command(parser, words[:1])
+    args = parse_command(parser, argv[:1])
     run, _ = ACTIONS[args.action]
-    return run(words[1:])
+    return run(argv[1:])

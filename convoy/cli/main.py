@@ -22,9 +22,9 @@ VERB_GROUPS = {
         "validate": "top-1 and top-5 accuracy and loss of checkpoints",
         "predict": "predict the classes of images",
         "average": "average checkpoints into one",
-        "run": "run a command line of the IPU applications as written",
+        "run": "run a command line of Graphcore's IPU example applications as written",
     },
-    "understand": {
+    "plan and verify": {
         "plan": "show batch, stages, schedule, memory and learning rate without training",
         "prove": "train in many layouts and check that the weights are bit-identical",
     },
@@ -76,12 +76,12 @@ def _exit_without_finalizing(code: int) -> NoReturn:
     os._exit(code)
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Run one command; user errors are printed as plain lines, without a traceback."""
-    debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
+    debug = "--debug" in argv
+    argv = [word for word in argv if word != "--debug"]
     try:
-        code = _dispatch(words)
+        code = _dispatch(argv)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -99,26 +99,26 @@ def main(words: list[str]) -> int:
         return ExitCode.INTERRUPTED
 
 
-def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
         print(help_text())
         return ExitCode.DONE
-    if words[0] == "--version":
+    if argv[0] == "--version":
         print(f"convoy {__version__}")
         return ExitCode.DONE
     limit_openmp_spinning()
     keep_freed_memory()
     try:
-        return call_verb(words[0], words[1:])
+        return call_verb(argv[0], argv[1:])
     except SystemExit as exit_request:  # argparse raises it after printing help
         return exit_request.code if isinstance(exit_request.code, int) else ExitCode.DONE
 
 
-def call_verb(name: str, words: list[str]) -> int:
+def call_verb(name: str, argv: list[str]) -> int:
     """Import the module of a verb and call it."""
     if name not in VERBS:
         raise ConfigError(f"unknown verb {name!r}; {suggest(name, VERBS)}")
-    code: int = resolve_name(f"convoy.cli.{_FUNCTIONS.get(name, f'{name}:main')}")(words)
+    code: int = resolve_name(f"convoy.cli.{_FUNCTIONS.get(name, f'{name}:main')}")(argv)
     return code
 
 
@@ -129,7 +129,7 @@ def help_text() -> str:
     )
     return (
         "usage: convoy VERB [options]\n\n"
-        "Train image classifiers over pipeline stages and replicas.\n\n"
+        "Train image classifiers with pipeline and data parallelism.\n\n"
         f"{groups}\n\n"
         "  --debug    print the traceback of an error\n"
         "  --version  print the version\n\n"

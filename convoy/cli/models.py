@@ -16,17 +16,18 @@ from convoy.planning.stages import split_points, splits_as_text
 from convoy.text import format_si
 
 DESCRIPTION = """\
-List the models with their parameters, work and activation memory for one image.
-With a name, list its layers; with --splits, show the two sides of a split before each layer."""
+List the models with their parameter counts, multiply-adds (MACs) and activation memory for
+one image. With a name, list its layers; with --splits, show the MACs, parameters and activations
+before and after each possible split point."""
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     parser = make_parser("models", DESCRIPTION)
     add = parser.add_argument
     add("name", nargs="?", metavar="NAME", help="model whose layers to show")
-    add("--splits", action="store_true", help="show the cost of a split before each layer")
+    add("--splits", action="store_true", help="show the cost on both sides of each split point")
     add("--json", action="store_true", help="print as JSON")
-    args = parse_command(parser, words)
+    args = parse_command(parser, argv)
     if args.name is None:
         rows = network_rows()
         lines = _format_table(rows)

@@ -29,7 +29,7 @@ has values that are not available in this version."""
 _FLAGS = ("--help", "--json", "--schema")
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     parser = make_parser("options", DESCRIPTION)
     add = parser.add_argument
     add("words", nargs="*", metavar="WORD", help="an option, or a word to search for")
@@ -37,7 +37,7 @@ def main(words: list[str]) -> int:
     add(
         "--schema", action="store_true", help="print the JSON Schema of configurations, for editors"
     )
-    args = parse_command(parser, [_strip_dashes(word) for word in words])
+    args = parse_command(parser, [_strip_dashes(word) for word in argv])
     if args.schema and args.words:
         raise ConfigError("--schema covers all options; leave out the names")
     named = _named_options(args.words)
@@ -77,7 +77,7 @@ def option_row(row: Option) -> dict[str, Any]:
 
 def _line(row: Option, width: int) -> str:
     where = SUPPORT_LABELS[row.support] + "*" * (unavailable_choices(row) is not None)
-    return f"{row.flag:<{width}} {where:<8} {format_value(row.default):<12} {row.help}"
+    return f"{row.flag:<{width}} {where:<15} {format_value(row.default):<12} {row.help}"
 
 
 def _format_details(row: Option) -> list[str]:
@@ -145,10 +145,10 @@ SCRIPTS = Path(__file__).parent.parent / "completions"
 FILES = {"bash": "convoy.bash", "zsh": "_convoy", "fish": "convoy.fish"}
 
 
-def run_completion(words: list[str]) -> int:
-    """Print the shipped script; it contains all words and starts no Python."""
+def run_completion(argv: list[str]) -> int:
+    """Print the shipped script; it contains all option names and starts no Python."""
     parser = make_parser("completion", COMPLETION_DESCRIPTION)
     parser.add_argument("shell", choices=list(FILES))
-    args = parse_command(parser, words)
+    args = parse_command(parser, argv)
     print((SCRIPTS / FILES[args.shell]).read_text(encoding="utf-8"), end="")
     return ExitCode.DONE

@@ -15,13 +15,13 @@ from convoy.planning.stages import lists_splits, split_points, splits_as_text
 DESCRIPTION = "Show a run without training: batches, stages, schedule, memory, learning rates."
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Print the plan; fast, because nothing here imports torch."""
     parser = make_parser("plan", DESCRIPTION)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.add_argument("--explain", action="store_true", help="show the source of each value")
     add_config_arguments(parser)
-    line = parse_run_command(parser, words)
+    line = parse_run_command(parser, argv)
     resolved = resolve(line.to_request())
     if lists_splits(resolved.config):
         show_splits(resolved.config, as_json=line.args.json)

@@ -33,9 +33,9 @@ _MIN_FOR_PROGRESS = 100  # images
 _MAX_NAME = 48  # characters of a path in the table
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Print one line for each image, or all of them as JSON or CSV."""
-    args = parse_command(_make_parser(), words)
+    args = parse_command(_make_parser(), argv)
     raise_problems(too_small_problems(args, "top_k", "batch_size"))
     if args.json and args.csv:
         raise ConfigError("--json and --csv are mutually exclusive; use one")

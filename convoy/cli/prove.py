@@ -66,7 +66,7 @@ _QUIET_VALUES: dict[str, Any] = {
 }
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Train in one layout after the other, in real processes."""
     parser = make_parser("prove", DESCRIPTION)
     add, processes_help = parser.add_argument, "maximum number of processes at a time [8]"
@@ -74,7 +74,7 @@ def main(words: list[str]) -> int:
     add("--json", action="store_true", help="print the result as JSON")
     add("--most-processes", type=int, default=8, metavar="N", help=processes_help)
     add_config_arguments(parser)
-    line = parse_run_command(parser, words)
+    line = parse_run_command(parser, argv)
     args, resolved = line.args, _resolve(line)
     proofs: list[Proof] = []
     try:

@@ -36,7 +36,7 @@ from convoy.text import printable
 if TYPE_CHECKING:
     from convoy.bench.benchmarks_yml import Variant
 
-DESCRIPTION = """Run a command line of the IPU applications as written, after `--`:
+DESCRIPTION = """Run a command line of Graphcore's IPU example applications as written, after `--`:
   convoy run -- python3 train.py --config resnet50 --imagenet-data-path DATA
 Options before the `--` are convoy options and override those of the command."""
 
@@ -44,9 +44,9 @@ _DRY_RUN_FLAG = "--dry-run"
 Description = dict[str, Any]
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     # Users of the benchmark runner write it at the end of the line.
-    rest = [word for word in words if word != _DRY_RUN_FLAG]
+    rest = [word for word in argv if word != _DRY_RUN_FLAG]
     separator = rest.index("--") if "--" in rest else len(rest)
     parser = make_parser("run", DESCRIPTION, "convoy run [options] -- COMMAND…")
     dry_run_help = "print the translation and the plan as JSON, and exit"
@@ -58,7 +58,7 @@ def main(words: list[str]) -> int:
         example = "convoy run -- python3 train.py --config resnet50"
         raise ConfigError(f"write the command after `--`, as in `{example}`")
     command = split_command(rest[separator + 1 :], os.environ)
-    is_dry = _DRY_RUN_FLAG in words
+    is_dry = _DRY_RUN_FLAG in argv
     if (runner := identify_program(command, {})).purpose is Purpose.BENCHMARK:
         return _run_benchmarks(command, runner, line, is_dry)
     interpretation = interpret(command, os.environ, line.args.dialect, line.settings, line.problems)
@@ -94,10 +94,10 @@ def _canonical_arguments(interpretation: Interpretation) -> tuple[list[str], Res
         raise_problems(request.problems)
         return [str(target), *settings_to_args(request.command_line)], None
     resolved = resolve(request)
-    words = canonical_args(interpretation.config, resolved, request.environment)
-    if interpretation.verb == DATA_BENCH and "--epoch" not in words:  # it has another default there
-        words += option_table()["epoch"].to_cli_args(resolved.config.length.epoch)
-    return words if target is None else [str(target), *words], resolved
+    argv = canonical_args(interpretation.config, resolved, request.environment)
+    if interpretation.verb == DATA_BENCH and "--epoch" not in argv:  # it has another default there
+        argv += option_table()["epoch"].to_cli_args(resolved.config.length.epoch)
+    return argv if target is None else [str(target), *argv], resolved
 
 
 def _describe(interpretation: Interpretation, arguments: list[str]) -> Description:

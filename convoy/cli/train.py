@@ -18,14 +18,14 @@ Resume a run from its newest valid checkpoint, bit-exactly. Options that the wei
 on keep the values of the run, unless --override is given."""
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Start a run; every invalid option is refused before torch is imported."""
     parser = make_parser("train", DESCRIPTION)
     parser.epilog = EXAMPLES
     dry_run_help = "show the plan and the source of each value, and exit"
     parser.add_argument("--dry-run", action="store_true", help=dry_run_help)
     add_config_arguments(parser)
-    line = parse_run_command(parser, words)
+    line = parse_run_command(parser, argv)
     # Imported after the help is printed, because these are slow to import.
     from convoy.cli.plan import show_plan, show_splits
     from convoy.planning.stages import lists_splits
@@ -42,14 +42,14 @@ def main(words: list[str]) -> int:
     return start(RunRequest(resolved)).code
 
 
-def run_resume(words: list[str]) -> int:
+def run_resume(argv: list[str]) -> int:
     """Resume a run; a complete run stays unchanged."""
     parser = make_parser("resume", RESUME_DESCRIPTION, "convoy resume RUN [options]")
     add = parser.add_argument
     add("run", metavar="RUN", help="the run folder")
     add("--checkpoint", metavar="DIR", help="resume from this checkpoint")
-    add("--override", action="store_true", help="allow options that change the training")
-    line = parse_run_command(parser, words)
+    add("--override", action="store_true", help="allow options that change the training results")
+    line = parse_run_command(parser, argv)
     from convoy.run.folder import RunRequest
     from convoy.run.start import start
 

@@ -15,14 +15,14 @@ For a run, all of its checkpoints are validated. A checkpoint without its run ne
 --data. With --random-weights, a newly initialized network is validated instead."""
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Print one line, or one JSON object, for each validation of a checkpoint."""
     usage = "convoy validate RUN-or-checkpoint… [options]"
     parser = make_parser("validate", DESCRIPTION, usage)
     parser.add_argument("targets", metavar="RUN-or-checkpoint", nargs="*")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     add_config_arguments(parser)
-    line = parse_run_command(parser, words)
+    line = parse_run_command(parser, argv)
     valid: list[ValidationScore] = []
     rows = []
     for score in validate_targets([Path(path) for path in line.args.targets], line):

@@ -18,21 +18,21 @@ from convoy.errors import ExitCode
 from convoy.text import pluralize
 
 IMPORT_DESCRIPTION = """\
-Import weights as a convoy checkpoint; every name and shape is checked.
-WEIGHTS is a file with torchvision or timm names (.safetensors, .pth, .pt, .bin), a convoy run or
-checkpoint, or hf:OWNER/NAME. If --num-classes differs, the classifier is newly initialized."""
+Import weights as a convoy checkpoint; every key and shape is checked.
+WEIGHTS is a file with torchvision or timm state_dict keys (.safetensors, .pth, .pt, .bin), a convoy
+run or checkpoint, or hf:OWNER/NAME. If --num-classes differs, the classifier is reinitialized."""
 
 _IMPORT_DEFAULTS = {"data": Setting("generated", "convoy import")}  # the model sets the classes
 
 
-def run_import(words: list[str]) -> int:
+def run_import(argv: list[str]) -> int:
     usage = "convoy import WEIGHTS --model NAME [options]"
     parser = make_parser("import", IMPORT_DESCRIPTION, usage)
     add = parser.add_argument
     add("weights", metavar="WEIGHTS", help="file, run, checkpoint or hf:OWNER/NAME")
     add("--json", action="store_true", help="print the result as JSON")
     add_config_arguments(parser)
-    line = parse_run_command(parser, words)
+    line = parse_run_command(parser, argv)
     request = line.to_request()
     resolved = resolve_without_data(
         replace(request, named_config={**_IMPORT_DEFAULTS, **request.named_config})
@@ -53,7 +53,7 @@ def run_import(words: list[str]) -> int:
     }
     size = f"{len(tensors):,} tensors, {parameters:,} parameters"
     lines = [
-        f"read {imported.source}: {size}, {naming} names",
+        f"read {imported.source}: {size}, {naming} keys",
         *notes,
         f"{imported.folder}  sha256 {imported.weights_sha256}",
         f"next: convoy validate {imported.folder}, or convoy train --init-path {imported.folder}",
@@ -63,8 +63,8 @@ def run_import(words: list[str]) -> int:
 
 
 EXPORT_DESCRIPTION = """\
-Export a checkpoint, or the newest valid checkpoint of a run: as weights with the names of
-torchvision or timm, as a torch.export program, or as ONNX (needs the extra `onnx`). The written
+Export a checkpoint, or the newest valid checkpoint of a run: as weights with torchvision or
+timm state_dict keys, as a torch.export program, or as ONNX (needs the extra `onnx`). The written
 file is read back, and its outputs must match those of the network."""
 
 _OUTPUT = "checkpoint_output_path"
@@ -72,17 +72,17 @@ _OUTPUT = "checkpoint_output_path"
 _EXPORT_OPTIONS = (_OUTPUT, "micro_batch_size")
 
 
-def run_export(words: list[str]) -> int:
+def run_export(argv: list[str]) -> int:
     usage = "convoy export RUN-or-checkpoint [--batch-size N|dynamic] [options]"
     parser = make_parser("export", EXPORT_DESCRIPTION, usage)
     add = parser.add_argument
     add("source", metavar="RUN-or-checkpoint")
     add("--format", choices=list(FORMAT_SUFFIXES), default="safetensors")
-    add("--naming", choices=NAMINGS, help="names of the weights in safetensors [torchvision]")
+    add("--naming", choices=NAMINGS, help="state_dict keys of the safetensors file [torchvision]")
     add("--override", action="store_true", help="overwrite an existing file")
     add("--json", action="store_true", help="print the result as JSON")
     add_config_arguments(parser)
-    line = parse_run_command(parser, _strip_dynamic_batch_size(words))
+    line = parse_run_command(parser, _strip_dynamic_batch_size(argv))
     args, values = line.args, setting_values(line.settings)
     settings = {
         name: setting for name, setting in line.settings.items() if name not in _EXPORT_OPTIONS
@@ -100,9 +100,9 @@ def run_export(words: list[str]) -> int:
     return ExitCode.DONE
 
 
-def _strip_dynamic_batch_size(words: list[str]) -> list[str]:
+def _strip_dynamic_batch_size(argv: list[str]) -> list[str]:
     """Remove `--batch-size dynamic`, the default; everywhere else that option is a number."""
-    text = "\0".join(words)
+    text = "\0".join(argv)
     for spelling in ("--batch-size\0dynamic", "--batch-size=dynamic"):
         text = text.replace(spelling, "")
     return [word for word in text.split("\0") if word]
@@ -113,10 +113,10 @@ Average checkpoints of a run: the mean of the newest ones, or an exponential ave
 With --weight-avg-strategy, a run does this when it ends."""
 
 
-def run_average(words: list[str]) -> int:
+def run_average(argv: list[str]) -> int:
     parser = make_parser("average", AVERAGE_DESCRIPTION, "convoy average RUN [options]")
     parser.add_argument("run", metavar="RUN", help="the run folder")
-    line = parse_run_command(parser, words)
+    line = parse_run_command(parser, argv)
     average = average_run(Path(line.args.run), line)
     print(f"{average.path}  {average.strategy} of {pluralize(average.checkpoints, 'checkpoint')}")
     print(f"next: convoy validate {average.path}")

@@ -9,9 +9,9 @@ from convoy.config.sections.network import MODELS
 
 # Short labels for a table column; JSON output has the full text.
 SUPPORT_LABELS = {
-    Support.EVERYWHERE: "here",
+    Support.EVERYWHERE: "any",
     Support.CUDA_ONLY: "CUDA",
-    Support.UNSUPPORTED: "nowhere",
+    Support.UNSUPPORTED: "none (IPU only)",
 }
 
 
@@ -41,7 +41,7 @@ def availability_as_text(row: Option) -> str:
 def support_as_text(row: Option) -> str:
     """A sentence on where the option works; empty if it works on every device."""
     if row.no_counterpart:
-        return f"No counterpart: {row.no_counterpart.rstrip('.')}."
+        return f"No effect: {row.no_counterpart.rstrip('.')}."
     return f"On CUDA only: {row.cuda_effect}." if row.cuda_effect else ""
 
 
@@ -58,8 +58,8 @@ def options_summary() -> str:
     gaps = sum(unavailable_choices(row) is not None for row in rows)
     return (
         f"{len(rows)} options: {counts[Support.EVERYWHERE]} work on any device, "
-        f"{counts[Support.CUDA_ONLY]} on CUDA only, {counts[Support.UNSUPPORTED]} without a "
-        f"counterpart; {gaps} with values that are not available in this version"
+        f"{counts[Support.CUDA_ONLY]} on CUDA only, {counts[Support.UNSUPPORTED]} have no "
+        f"effect (IPU only); {gaps} with values that are not available in this version"
     )
 
 

@@ -78,7 +78,7 @@ def read_run_settings(config: Path) -> Settings:
 def resolve_resumed(
     before: Settings, changes: Settings, problems: list[Problem], override: bool
 ) -> ResolvedConfig:
-    """The settings of a run with changes; a change to the training itself needs `override`."""
+    """The settings of a run with changes; a change to the training results needs `override`."""
     fixed = [
         Problem(row.flag, f"cannot be given: {row.fixed_reason}")
         for row in option_table().values()
@@ -88,7 +88,7 @@ def resolve_resumed(
     differences = training_changes(before, resolved.settings)
     if differences and not override:
         raise ConfigError(
-            f"this would change the training: {'; '.join(differences)}; "
+            f"this would change the training results: {'; '.join(differences)}; "
             "remove the change, or add --override to continue with it"
         )
     return resolved
@@ -203,10 +203,10 @@ def forced_weight_types_differ(run: RunConfig) -> Iterator[str]:
 def data_dir_is_given(run: RunConfig) -> Iterator[str]:
     entry, data = _data_entry(run), run.data.data
     if entry.on_disk and run.data.data_dir is None:
-        hint = f"`convoy data fetch {data} --data-dir DIR` downloads it"
+        hint = f"; `convoy data fetch {data} --data-dir DIR` downloads it"
         if entry.classes_from_files:
-            hint = "it contains train/ and validation/, TFRecord files or tar archives"
-        yield f"--data-dir (or DATA_DIR) must name the directory of {data}; {hint}"
+            hint = ", which must contain train/ and validation/, TFRecord files or tar archives"
+        yield f"set --data-dir (or DATA_DIR) to the {data} directory{hint}"
 
 
 def sizes_fit_data(run: RunConfig) -> Iterator[str]:

@@ -56,5 +56,5 @@ def crop_and_flip(
 NO_AUGMENTATION = Augmentation()
 PAD_CROP_FLIP = Augmentation(padding=4, flip=True)
 
-# The usual augmentation of data sets that have one; --no-augment turns it off.
+# The usual augmentation of datasets that have one; --no-augment turns it off.
 AUGMENTATIONS = {"cifar10": PAD_CROP_FLIP, "cifar100": PAD_CROP_FLIP}

@@ -56,7 +56,7 @@ _BATCH_MD5 = {
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
 }
 ARCHIVES = Registry(
-    "data set to fetch",
+    "dataset to fetch",
     {
         "cifar10": Archive(
             url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
@@ -77,7 +77,7 @@ ARCHIVES = Registry(
 
 
 def fetch(archive: Archive, folder: Path, on_progress: Progress) -> Path:
-    """Download a data set into `folder` and return the folder with its files."""
+    """Download a dataset into `folder` and return the folder with its files."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--data-dir {folder}: a file, not a folder")
     needed = archive.bytes + archive.unpacked_bytes

@@ -37,7 +37,7 @@ class Preprocessing:
 
     @classmethod
     def of(cls, source: Source, config: DataConfig, image_size: int) -> "Preprocessing | None":
-        """The preprocessing of a data set in validation; None if the dataset does it itself."""
+        """The preprocessing of a dataset in validation; None if the dataset does it itself."""
         if source.is_normalized:
             return None
         crop: Literal["center", "none"] = "none" if isinstance(source, PixelSource) else "center"
@@ -69,7 +69,7 @@ class ImageTransform:
     """Turns an image into a tensor (3, height, width), as validation does.
 
     An image is a path, the bytes of a file, a PIL image, or an array or tensor of bytes: (height,
-    width, 3), or (height, width) for grey.
+    width, 3), or (height, width) for gray.
     """
 
     def __init__(self, preprocessing: Preprocessing) -> None:

@@ -1,4 +1,4 @@
-"""Interfaces of a data set: labels, and views of its images for training and validation."""
+"""Interfaces of a dataset: labels, and views of its images for training and validation."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -48,7 +48,7 @@ class View(Protocol):
 
 
 class Source(ABC):
-    """One split of a data set. Reading is a pure function of the ids, and thread-safe."""
+    """One split of a dataset. Reading is a pure function of the ids, and thread-safe."""
 
     class_names: tuple[str, ...]
     normalization: Normalization

@@ -1,4 +1,4 @@
-"""Read every record of a data set in any format, and list every problem."""
+"""Read every record of a dataset in any format, and list every problem."""
 
 from array import array
 from collections.abc import Iterator, Mapping

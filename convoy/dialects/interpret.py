@@ -278,7 +278,7 @@ def _adapt_to_verb(parsed: ParsedFlags, named: Settings, verb: str) -> Settings:
     """Adapt training options to another verb.
 
     Validation uses the batch size of training, and random weights without a checkpoint. The data
-    benchmark runs 2 epochs, not the epochs of a training.
+    benchmark runs 2 epochs, not the epochs of a training run.
     """
     settings = dict(parsed.settings)
     if verb == DATA_BENCH and "updates" not in settings:

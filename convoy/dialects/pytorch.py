@@ -64,7 +64,7 @@ def pytorch() -> Dialect:
 @cache
 def pytorch_benchmark() -> Dialect:
     """`host_benchmark.py`, whose iterations are passes over the data."""
-    combiners = (_combine_passes, *pytorch().combiners)
+    combiners = (_iterations_to_epochs, *pytorch().combiners)
     return replace(pytorch(), defaults=_benchmark_defaults, combiners=combiners)
 
 
@@ -74,7 +74,7 @@ def _benchmark_defaults(chosen: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**defaults, **_BENCHMARK_DEFAULTS, "use_bbox_info": boxes}
 
 
-def _combine_passes(flags: Translation) -> None:
+def _iterations_to_epochs(flags: Translation) -> None:
     passes = flags.pop("iterations")
     if passes is not None:
         flags.set_option("epoch", float(passes.value), passes)

@@ -334,7 +334,9 @@ class Supervisor:
         if self._forwarded_signals:
             return LaunchResult(_SIGNAL_CODES[self._forwarded_signals[0]])
         # Workers agree on how a run ends; otherwise it is a bug.
-        text = f"ended with code {first.code}, but {different.rank} with {different.code}"
+        text = (
+            f"ended with code {first.code}, but {different.rank} ended with code {different.code}"
+        )
         failure = WorkerFailure(first.rank, text, ExitCode.BUG, monotonic())
         return LaunchResult(ExitCode.BUG, (failure,))
 

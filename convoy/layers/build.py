@@ -59,7 +59,7 @@ class InitDistribution:
 
 
 def init_distribution(operation: ConvSpec | LinearSpec) -> InitDistribution:
-    """Evaluate the initialisation rule of a layer."""
+    """Evaluate the initialization rule of a layer."""
     inputs, outputs, area, groups = operation.inputs, operation.outputs, 1, 1
     if isinstance(operation, ConvSpec):
         area, groups = operation.kernel**2, operation.groups
@@ -120,7 +120,7 @@ PARAMETERLESS: dict[type[OpSpec], type[nn.Module]] = {
 def build_layers(
     layers: Iterable[LayerPlan], seed: int, position: StepPosition | None = None
 ) -> dict[str, nn.Module]:
-    """Build and initialise the modules, keyed by layer name, in order.
+    """Build and initialize the modules, keyed by layer name, in order.
 
     `position` tells dropout layers which micro-batch they are processing.
     """

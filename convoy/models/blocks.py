@@ -1,4 +1,4 @@
-"""LayerFactory, which applies the configured padding, norms and initialisation, and the inverted
+"""LayerFactory, which applies the configured padding, norms and initialization, and the inverted
 residual block of EfficientNet and MobileNet.
 """
 
@@ -28,7 +28,7 @@ DEFAULT_FAMILY = FamilyConfig()
 
 @dataclass(frozen=True)
 class InitRules:
-    """The initialisation rules of a family."""
+    """The initialization rules of a family."""
 
     conv: InitRule
     grouped_conv: InitRule
@@ -45,7 +45,7 @@ INIT_RULES = {
 
 
 class LayerFactory:
-    """Creates layer specs with the configured padding, norm and initialisation."""
+    """Creates layer specs with the configured padding, norm and initialization."""
 
     def __init__(self, config: NetworkConfig, init_rules: dict[str, InitRules]) -> None:
         self.config = config

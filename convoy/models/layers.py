@@ -31,7 +31,7 @@ class Shape:
 
 
 class InitRule(StrEnum):
-    """Initialisation of weights as in the reference applications. A bias starts at 0 unless noted.
+    """Initialization of weights as in the reference applications. A bias starts at 0 unless noted.
 
     inputs and outputs are channels, area is the number of kernel elements:
     fan_in = inputs ÷ groups × area        fan_out = outputs × area

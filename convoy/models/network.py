@@ -126,16 +126,18 @@ def _size_problem(layers: Sequence[LayerPlan], size: int) -> str | None:
         side = layer_input(layer.route, cost.input_shapes).size
         match layer.operation:
             case MaxPoolSpec("none") if side < 3:
-                return f"{layer.name} needs at least 3 × 3 pixels but would get {side} × {side}"
+                return (
+                    f"{layer.name} needs an input of at least 3 × 3, but would get {side} × {side}"
+                )
             case MaxPoolSpec() if side == 1:
-                return f"{layer.name} would downsample a 1 × 1 image"
+                return f"{layer.name} would downsample a 1 × 1 feature map"
             case ConvSpec(stride=stride) | PadChannelsSpec(stride) if stride > 1 and side == 1:
-                return f"{layer.name} would downsample a 1 × 1 image"
+                return f"{layer.name} would downsample a 1 × 1 feature map"
     return None
 
 
 def image_size(config: RunConfig) -> int:
-    """Image size: `--image-size`, or the default of the data set, or of the model."""
+    """Image size: `--image-size`, or the default of the dataset, or of the model."""
     data, model = DATA[config.data.data], MODELS[config.network.model]
     return config.data.image_size or data.image_size or model.image_size
 

@@ -1,4 +1,4 @@
-"""All weights of a stage in one flat vector; each weight is a view of it.
+"""All parameters of a stage in one flat vector; each parameter is a view of it.
 
     | conv1.weight · | fc.weight ·· | bn1.weight · | fc.bias ··· |      · padding, always 0
     └──────── weight decay ─────────┘└───── no weight decay ─────┘
@@ -21,26 +21,28 @@ class FlatRange:
 
     elements: range
     decays: bool
-    name: str | None = None  # of the weight, if the range is a single weight
+    name: str | None = None  # of the parameter, if the range is a single one
 
 
 class FlatParameters:
-    """Moves weights into a flat vector; they become views of it with unchanged strides.
+    """Moves parameters into a flat vector; they become views of it with unchanged strides.
 
-    Weights that require no gradient stay where they are.
+    Parameters that require no gradient stay where they are.
     """
 
     def __init__(
         self, weights: Mapping[str, nn.Parameter], no_decay: Collection[str] | None = None
     ) -> None:
-        """`no_decay` names the weights without weight decay; by default those of one dimension."""
+        """`no_decay` names parameters without weight decay; by default those of one dimension."""
         self.weights = {name: weight for name, weight in weights.items() if weight.requires_grad}
         self.frozen = {name: weight for name, weight in weights.items() if not weight.requires_grad}
         if no_decay is None:
             no_decay = [name for name, weight in self.weights.items() if weight.dim() <= 1]
         self.elements = 0
         self.decayed_elements = 0  # of the region with weight decay
-        self._padded_ranges: dict[str, range] = {}  # of each weight with padding, in memory order
+        self._padded_ranges: dict[
+            str, range
+        ] = {}  # of each parameter with padding, in memory order
         for name in sorted(self.weights, key=lambda name: name in no_decay):
             start = self.elements
             self.elements += -(-self.weights[name].numel() // ALIGNMENT) * ALIGNMENT
@@ -52,11 +54,13 @@ class FlatParameters:
     @torch.no_grad()
     def _move_into_vector(self) -> Tensor:
         types = {(weight.dtype, weight.device) for weight in self.weights.values()}
-        assert len(types) <= 1, f"weights of one stage differ in dtype or device: {types}"
+        assert len(types) <= 1, f"parameters of one stage differ in dtype or device: {types}"
         dtype, device = next(iter(types), (torch.float32, torch.device("cpu")))
         for weight in self.weights.values():
             dense = torch.empty_like(weight, device="meta")
-            assert dense.stride() == weight.stride(), "a weight with gaps cannot keep its strides"
+            assert dense.stride() == weight.stride(), (
+                "a parameter with gaps cannot keep its strides"
+            )
         values = torch.zeros(self.elements, dtype=dtype, device=device)
         for weight, view in zip(self.weights.values(), self.views(values), strict=True):
             view.copy_(weight)
@@ -69,7 +73,7 @@ class FlatParameters:
         return [FlatRange(range(border), True), FlatRange(range(border, self.elements), False)]
 
     def parameter_ranges(self) -> list[FlatRange]:
-        """One range per weight, in memory order."""
+        """One range per parameter, in memory order."""
         return [
             FlatRange(extent, extent.start < self.decayed_elements, name)
             for name, extent in self._padded_ranges.items()
@@ -79,14 +83,14 @@ class FlatParameters:
         return list(self.named_views(vector).values())
 
     def named_views(self, vector: Tensor) -> dict[str, Tensor]:
-        """Views of a vector of this layout in the shapes of the weights, in their order."""
+        """Views of a vector of this layout in the shapes of the parameters, in their order."""
         return {
             name: vector.as_strided(weight.shape, weight.stride(), self._padded_ranges[name].start)
             for name, weight in self.weights.items()
         }
 
     def parameter_extents(self) -> dict[str, range]:
-        """The elements of each weight, without padding."""
+        """The elements of each parameter, without padding."""
         return {
             name: self._padded_ranges[name][: weight.numel()]
             for name, weight in self.weights.items()

@@ -11,7 +11,7 @@ from torch import Tensor
 from convoy.numerics.flat import FlatParameters
 from convoy.numerics.precision import FLOAT32, DtypePolicy, FloatFormat
 
-DIVIDED_FIRST = "divided-first"  # only for weights that patterns select
+DIVIDED_FIRST = "divided-first"  # only for parameters that patterns select
 
 EQUAL_LEAVES = (1, 1)  # both sides have the same number of leaves
 
@@ -91,7 +91,7 @@ def make_reduction(policy: DtypePolicy, micro_batches: int) -> Reduction:
 
 # The choices of `--accumulator-dtype`. Sums in float16 overflow beyond 65504.
 ACCUMULATOR_DTYPES: dict[str, torch.dtype | None] = {
-    "auto": None,  # the dtype in which the weight is stored
+    "auto": None,  # the dtype in which the parameter is stored
     "float64": torch.float64,
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -155,24 +155,24 @@ GradientHook = Callable[[Sequence[Tensor]], None]
 
 @dataclass(frozen=True)
 class _FlatBuffer:
-    """A vector, and views of it in the shapes of the weights."""
+    """A vector, and views of it in the shapes of the parameters."""
 
     vector: Tensor
     views: list[Tensor]
 
 
 class GradientTree:
-    """Collects the gradients of one replica from its weights, starting with leaf `first_leaf`.
+    """Collects the gradients of one replica from its parameters, starting with leaf `first_leaf`.
 
-    If the number of leaves of an update is known, hooks are called for each weight whose sum is
-    complete while the last backward is still running through earlier layers.
+    If the number of leaves of an update is known, hooks are called for each parameter whose sum
+    is complete while the last backward is still running through earlier layers.
     """
 
     def __init__(
         self,
         flat: FlatParameters,
         first_leaf: int = 0,
-        dtype: torch.dtype | None = None,  # of the accumulator; None is that of the weights
+        dtype: torch.dtype | None = None,  # of the accumulator; None is that of the parameters
         expected_leaves: int | None = None,  # of an update; None disables hooks
         reduction: Reduction = MEAN,
         gradient_format: FloatFormat = FLOAT32,  # of the gradients, whatever their dtype
@@ -183,10 +183,10 @@ class GradientTree:
         self.expected_leaves = expected_leaves
         self.reduction = reduction
         self.gradient_format = gradient_format
-        # Called with the gradients of some weights at a time, before they are rounded.
+        # Called with the gradients of some parameters at a time, before they are rounded.
         self.gradient_hook: GradientHook | None = None
         self.leaves = 0
-        self.summed_weights: set[int] = set()  # indices of weights that include the current leaf
+        self.summed_weights: set[int] = set()  # indices of parameters that include the current leaf
         self._weights = list(flat.weights.values())
         # The buffers that the current leaf changes: it is merged into the first one, which may be
         # empty, and each buffer into the next one.
@@ -197,7 +197,7 @@ class GradientTree:
         self._free_buffers: list[_FlatBuffer] = []  # reused: new memory costs a page fault per page
 
     def collect(self) -> None:
-        """Add the gradients of one micro-batch and clear `grad` of the weights."""
+        """Add the gradients of one micro-batch and clear `grad` of the parameters."""
         self._accumulate(sorted({*range(len(self._weights))} - self.summed_weights))
         assert all(weight.grad is None for weight in self._weights), "a gradient came too late"
         self._free_buffers.extend(self._leaf_buffers[:-1])
@@ -206,7 +206,9 @@ class GradientTree:
         self.leaves += 1
 
     def register_summed_hook(self, hook: Callable[[], None]) -> None:
-        """Call a hook after each weight that is complete before the last backward ends."""
+        """Call `hook` whenever a parameter's accumulated gradient is complete during the last
+        backward pass.
+        """
         assert self.expected_leaves is not None, "the number of leaves must be known"
         for index, weight in enumerate(self._weights):
             on_gradient = partial(self._on_gradient, index, hook)
@@ -227,21 +229,21 @@ class GradientTree:
     def _on_gradient(self, index: int, hook: Callable[[], None], weight: Tensor) -> None:
         del weight  # its index is more useful
         if self.leaves + 1 == self.expected_leaves:
-            assert index not in self.summed_weights, "a weight got two gradients in one backward"
+            assert index not in self.summed_weights, "a parameter got two gradients in one backward"
             self._accumulate([index])
             self.summed_weights.add(index)
             hook()
 
     @torch.no_grad()
     def _accumulate(self, indices: Sequence[int]) -> None:
-        """Merge the gradients of some weights into the buffers of the current leaf."""
+        """Merge the gradients of some parameters into the buffers of the current leaf."""
         if not self._leaf_buffers:
             self._start_leaf()
-        if not indices:  # torch rejects empty lists, and a stage may have no weights
+        if not indices:  # torch rejects empty lists, and a stage may have no parameters
             return
         weights = [self._weights[index] for index in indices]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
-        assert len(gradients) == len(weights), "the loss does not depend on some weight"
+        assert len(gradients) == len(weights), "the loss does not depend on some parameter"
         if self.gradient_hook is not None:
             self.gradient_hook(gradients)
         if self.gradient_format != FLOAT32:  # fp32 gradients stay as they are

@@ -144,7 +144,7 @@ class TrainingStage:
     """Forward and backward passes of one stage.
 
     A received tensor lives until its backward pass. `after_backward` collects the gradients of one
-    micro-batch from the weights; it is called in micro-batch order.
+    micro-batch from the parameters; it is called in micro-batch order.
     """
 
     def __init__(

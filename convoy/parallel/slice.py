@@ -133,20 +133,20 @@ class RecomputedSlice(nn.Module):
 
     def __init__(
         self,
-        layers: Slice,
+        inner: Slice,
         checkpoint_layers: Sequence[str],
         pause_statistics: PauseStatistics,
         run: RunLayers | None = None,
     ) -> None:
         super().__init__()
-        self.slice = layers
-        self.run = run or layers.run
+        self.slice = inner
+        self.run = run or inner.run
         self.pause_statistics = pause_statistics
-        names = list(layers.layers)
+        names = list(inner.layers)
         starts = segment_starts(names, checkpoint_layers)
         for start in starts:
-            layers.disable_inplace_from(start)
-        self.segments = [range(*borders) for borders in pairwise([*starts, len(names)])]
+            inner.disable_inplace_from(start)
+        self.segments = [range(*bounds) for bounds in pairwise([*starts, len(names)])]
 
     def forward(self, *bundle: Tensor) -> Bundle:
         if not (self.training and torch.is_grad_enabled()):

@@ -24,7 +24,7 @@ from convoy.config.sections.training import LearningRateConfig
 
 
 @dataclass(frozen=True)
-class RateSteps:
+class LrChanges:
     """The updates at which the rate changes, computed on demand: a run can have millions."""
 
     count: int
@@ -115,19 +115,19 @@ class LearningRatePlan:
         return min(math.ceil(self._warmup_updates), self.updates - 1)
 
     @cached_property
-    def rate_steps(self) -> RateSteps:
+    def lr_changes(self) -> LrChanges:
         """The updates after warm-up at which the schedule changes the rate."""
         if self.config.lr_schedule == "step":
             drops = {drop for drop in self._milestones if self.warmup_end < drop < self.updates}
-            return RateSteps(len(drops), sorted(drops).__getitem__)
+            return LrChanges(len(drops), sorted(drops).__getitem__)
         if self._changes_per_update >= 1:
             first = self.warmup_end + 1
-            return RateSteps(self.updates - first, lambda index: first + index, True)
+            return LrChanges(self.updates - first, lambda index: first + index, True)
         before, after = (
             math.floor(update * self._changes_per_update)
             for update in (self.warmup_end, self.updates - 1)
         )
-        return RateSteps(
+        return LrChanges(
             after - before,
             lambda index: math.ceil((before + 1 + index) / self._changes_per_update),
         )

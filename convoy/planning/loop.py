@@ -197,11 +197,11 @@ def sample_rate_changes(loop: LoopPlan, limit: int) -> list[RateChange]:
     If there are more, a warm-up is reduced to its ends and the schedule to evenly spaced points.
     """
     rates = loop.learning_rate
-    warmup_end, steps = rates.warmup_end, rates.rate_steps
-    ramp = range(warmup_end + 1) if warmup_end + 1 + steps.count <= limit else {0, warmup_end}
-    points = min(steps.count, limit - len(ramp))
-    numbers = (number * (steps.count - 1) // max(1, points - 1) for number in range(points))
-    return _distinct_rates(loop, [*sorted(ramp), *map(steps.update_of, numbers)])
+    warmup_end, changes = rates.warmup_end, rates.lr_changes
+    ramp = range(warmup_end + 1) if warmup_end + 1 + changes.count <= limit else {0, warmup_end}
+    points = min(changes.count, limit - len(ramp))
+    numbers = (number * (changes.count - 1) // max(1, points - 1) for number in range(points))
+    return _distinct_rates(loop, [*sorted(ramp), *map(changes.update_of, numbers)])
 
 
 def rate_table(loop: LoopPlan) -> RateTable:
@@ -210,19 +210,19 @@ def rate_table(loop: LoopPlan) -> RateTable:
     Otherwise the first changes and the last, or the quarters of the run if every update changes
     the rate.
     """
-    warmup_end, steps = loop.learning_rate.warmup_end, loop.learning_rate.rate_steps
+    warmup_end, changes = loop.learning_rate.warmup_end, loop.learning_rate.lr_changes
     ends = sorted({0, warmup_end})
     rows_left = _TABLE_ROWS - len(ends)
     num_omitted = 0
-    if steps.count <= rows_left:
-        shown = [*ends, *map(steps.update_of, range(steps.count))]
-    elif steps.every_update:
+    if changes.count <= rows_left:
+        shown = [*ends, *map(changes.update_of, range(changes.count))]
+    elif changes.every_update:
         quarters = [(loop.updates - 1) * quarter // 4 for quarter in range(1, 5)]
         shown = [*ends, *(update for update in quarters if update > warmup_end)]
     else:
         first = rows_left - 2  # one row shows how many are omitted
-        shown = [*ends, *map(steps.update_of, range(first)), steps.update_of(steps.count - 1)]
-        num_omitted = steps.count - first - 1
+        shown = [*ends, *map(changes.update_of, range(first)), changes.update_of(changes.count - 1)]
+        num_omitted = changes.count - first - 1
     rows = tuple(_distinct_rates(loop, shown))
     return RateTable(rows, num_omitted if len(rows) == len(shown) else 0)
 

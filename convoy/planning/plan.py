@@ -123,7 +123,7 @@ class RunPlan:
 
 
 def plan_run(config: RunConfig, samples: int | None = None) -> RunPlan:
-    """Plan a run over `samples` training samples; by default those of the data set."""
+    """Plan a run over `samples` training samples; by default those of the dataset."""
     network = plan_training_network(config)
     network.check_micro_batch(config.batch.micro_batch_size)
     check_parameter_patterns(config, network.layers)
@@ -187,7 +187,7 @@ def plan_batch(config: RunConfig) -> BatchPlan:
 
 
 def default_num_samples(config: RunConfig) -> int:
-    """Number of training samples: `--samples`, or that of the data set."""
+    """Number of training samples: `--samples`, or that of the dataset."""
     samples = config.data.samples or DATA[config.data.data].train
     assert samples is not None
     return num_used_samples(config, samples)

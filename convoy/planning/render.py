@@ -205,7 +205,8 @@ def _summary_lines(plan: RunPlan) -> Iterator[str]:
     yield _labeled("data", f"{config.data.data}, {loop.samples:,} samples, {classes} classes")
     yield _labeled(
         "batch",
-        f"{batch.micro_batch_size} micro × {batch.gradient_accumulation} accumulated × "
+        f"micro-batch size {batch.micro_batch_size} × "
+        f"gradient accumulation {batch.gradient_accumulation} × "
         f"{pluralize(batch.replicas, 'replica')} = "
         f"{pluralize(batch.samples_per_update, 'sample')} per update",
     )
@@ -252,12 +253,17 @@ def _parallelism_lines(plan: RunPlan) -> Iterator[str]:
         yield _labeled("trained", f"{trained:,} of {parameters:,} parameters (--variable-filter)")
     yield _labeled("recompute", _recompute_text(plan))
     if plan.topology.replicas > 1:
-        group = pluralize(plan.config.replica.bn_span, "replica")
+        span = plan.config.replica.bn_span
+        norms = (
+            f"synchronized over {pluralize(span, 'replica')}"
+            if span > 1
+            else "statistics per replica"
+        )
         has_batch_norm = plan.config.network.norm_type == "batch"
         yield _labeled(
             "replicas",
             f"{plan.config.replica.reduction} gradient reduction"
-            f"{f', batch statistics over {group}' * has_batch_norm}",
+            f"{f', batch norm {norms}' * has_batch_norm}",
         )
 
 
@@ -366,7 +372,7 @@ def _rate_table(changes: RateTable) -> Iterator[str]:
     rows = [(f"{row.update}", f"{row.epoch:.6g}", f"{row.rate:.4g}") for row in changes.rows]
     if changes.num_omitted:
         rows.insert(-1, ("…", f"{changes.num_omitted} more", "…"))
-    rows.insert(0, ("update", "epoch", "rate"))
+    rows.insert(0, ("update", "epoch", "lr"))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         yield "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))

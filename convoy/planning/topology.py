@@ -61,8 +61,9 @@ class BatchPlan:
         if updates == 0:
             raise ConfigError(
                 f"one update needs {self.samples_per_update} samples "
-                f"({self.micro_batch_size} micro × {self.gradient_accumulation} accumulated × "
-                f"{pluralize(self.replicas, 'replica')}) but the data set has {samples}; "
+                f"(micro-batch size {self.micro_batch_size} × "
+                f"gradient accumulation {self.gradient_accumulation} × "
+                f"{pluralize(self.replicas, 'replica')}) but the dataset has {samples}; "
                 "lower --micro-batch-size, --gradient-accumulation or --replicas"
             )
         return updates

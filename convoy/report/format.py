@@ -142,13 +142,13 @@ def format_throughput(images_per_second: float) -> str:
 
 
 def metrics_line(state: ProgressState) -> str:
-    """`loss 0.412  accuracy 86.1 %  rate 0.0905  412 images/s`; unknown values are omitted."""
+    """`loss 0.412  accuracy 86.1 %  lr 0.0905  412 images/s`; unknown values are omitted."""
     parts = []
     if state.reported is not None:
         parts += [
             f"loss {format_loss(state.reported.loss)}",
             f"accuracy {format_percent(state.reported.accuracy)}",
-            f"rate {state.reported.learning_rate:.4g}",
+            f"lr {state.reported.learning_rate:.4g}",
         ]
     if state.images_per_second is not None:
         parts.append(format_throughput(state.images_per_second))
@@ -156,8 +156,8 @@ def metrics_line(state: ProgressState) -> str:
 
 
 def format_eta(state: ProgressState) -> str:
-    """`left 1:12`; empty if unknown."""
-    return "" if state.seconds_left is None else f"left {format_duration(state.seconds_left)}"
+    """`ETA 1:12`; empty if unknown."""
+    return "" if state.seconds_left is None else f"ETA {format_duration(state.seconds_left)}"
 
 
 def progress_line(state: ProgressState) -> str:
@@ -194,7 +194,7 @@ def _reported_line(event: Reported) -> str:
     excluded = f"  {pluralize(event.left_out, 'micro-batch')} with a non-finite loss excluded"
     return (
         f"update {event.update}  epoch {event.epoch:.2f}  loss {format_loss(event.loss)}  "
-        f"accuracy {format_percent(event.accuracy)}  rate {event.learning_rate:.4g}  {scale}"
+        f"accuracy {format_percent(event.accuracy)}  lr {event.learning_rate:.4g}  {scale}"
         f"{format_throughput(event.images_per_second)}{skipped}{excluded if event.left_out else ''}"
     )
 

@@ -73,8 +73,8 @@ _MAX_WIDTH = 78  # fits nearly every window, so resizing does not break the fram
 def render_frame(state: ProgressState, width: int) -> Group:
     """Render the display: three lines that never wrap.
 
-    epoch 2/5  ━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━  320/1250  25 %  left 1:12
-    loss 0.412  accuracy 86.1 %  rate 0.0905  412 images/s
+    epoch 2/5  ━━━━━━━━━╸━━━━━━━━━━━━━━━━━━━━━━━━━  320/1250  25 %  ETA 1:12
+    loss 0.412  accuracy 86.1 %  lr 0.0905  412 images/s
     validation  update 250  top-1 84.2 %  top-5 99.0 %  loss 0.501
     """
     rows: list[RenderableType] = [
@@ -95,8 +95,8 @@ def _bar_line(state: ProgressState, width: int) -> Table:
     updates = state.began.updates
     before = f"epoch {state.epoch}/{state.epochs}  "
     after = f"  {state.update}/{updates}  {100 * state.update // max(1, updates)} %"
-    if left := format_eta(state):
-        after += f"  {left}"
+    if eta := format_eta(state):
+        after += f"  {eta}"
     remaining = max(1, width - len(before) - len(after))
     row = Table.grid()
     bar = ProgressBar(total=max(1, updates), completed=state.update, width=remaining)

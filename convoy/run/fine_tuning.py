@@ -80,8 +80,8 @@ def _resume_request(request: RunRequest, trained: FinishedRun, folder: Path) -> 
     before, stop_after = trained.summary.updates, request.resolved.config.length.stop_after
     if checkpoint is None and stop_after is not None and stop_after <= before + newest.update:
         raise ConfigError(
-            f"--stop-after {stop_after} has passed: {before} updates of training and "
-            f"{newest.update} of fine-tuning are done"
+            f"--stop-after {stop_after} must be greater than the {before + newest.update} updates "
+            f"already done: {before} of training and {newest.update} of fine-tuning"
         )
     # As recorded: the folder may have been moved since.
     initial_weights_path = read_run_settings(folder / "config.yaml")["init_path"].value

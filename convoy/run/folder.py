@@ -139,7 +139,7 @@ def _read_owner(descriptor: int) -> str:
             return f"process {owner['pid']} on {owner['host']} since {owner['started']}"
         except (ValueError, KeyError, TypeError):
             time.sleep(0.02)
-    return "another process, which did not write its name"
+    return "another process (PID unknown)"
 
 
 def _check_name(name: str) -> str:

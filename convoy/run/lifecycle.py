@@ -32,16 +32,16 @@ class Lifecycle:
     def __init__(
         self,
         parts: TrainingParts,
-        origin: dict[str, JSON],
+        fingerprint: dict[str, JSON],
         writer: RunWriter | NullWriter,
         observers: Observers,
         stop: StopRequest,
     ) -> None:
-        """`origin` identifies the training; it is saved in every checkpoint."""
+        """`fingerprint` identifies the run; it is saved in every checkpoint."""
         self.parts = parts
         self.plan = parts.context.plan
         self.state = TrainingState(parts)
-        self.origin = origin
+        self.fingerprint = fingerprint
         self.writer = writer
         self.observers = observers
         self.stop = stop
@@ -222,7 +222,7 @@ class Lifecycle:
             "seconds": self._seconds(),
             "layout": self.plan.layout,
             "machine": self.parts.context.machine_info(),
-            **self.origin,
+            **self.fingerprint,
         }
 
     def _seconds(self) -> float:

@@ -88,7 +88,7 @@ def _open_run(
         yield receive_start(context), NullWriter(), Observers()
         return
     resolved = request.resolved
-    origin: dict[str, JSON] = {
+    run_fingerprint: dict[str, JSON] = {
         "options": training_values(resolved.settings),
         "data_sha256": fingerprint(data),
         **prediction_metadata(data, resolved.config, context.plan.validation_network),
@@ -96,12 +96,12 @@ def _open_run(
     run = request.folder
     fresh = initial_weights(context.plan) if run is None else None
     with claim(resolved.config) if run is None else open_run_folder(run) as folder:
-        start = fresh or resume_point(request, context, folder, origin)
+        start = fresh or resume_point(request, context, folder, run_fingerprint)
         if isinstance(start, FinishedRun):
             broadcast_start(context, start)
             yield start, NullWriter(), Observers()
             return
-        start = replace(start, folder=str(folder.path), metadata=origin | start.metadata)
+        start = replace(start, folder=str(folder.path), metadata=run_fingerprint | start.metadata)
         settings = resolved.settings
         record = plan_as_json(context.plan, settings) | {"config_sha256": config_digest(settings)}
         write_atomically(folder.config, [settings_as_yaml(settings).encode()])

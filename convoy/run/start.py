@@ -181,7 +181,7 @@ def inspect_data(
 ) -> tuple[ResolvedConfig, int | None]:
     """Read the number of samples and classes from the files, if only they have it.
 
-    None means the known size of the data set. The number of classes is set unless the user set it.
+    None means the known size of the dataset. The number of classes is set unless the user set it.
     """
     config = resolved.config.data
     if not DATA[config.data].classes_from_files or config.data_dir is None:

@@ -36,6 +36,7 @@ from convoy.run.import_export import IMPORTED_FROM, load_foreign_weights
 from convoy.run.network import build_network
 from convoy.run.process import ProcessContext
 from convoy.run.state import check_fits
+from convoy.text import pluralize
 
 INITIAL_WEIGHTS = "first_weights_sha256"  # in the state of a checkpoint
 _FOLDER_OPTIONS = ("data_dir", "checkpoint_output_path", "init_path", "pretrained", "log_dir")
@@ -87,7 +88,7 @@ def _from_pretrained(plan: RunPlan, source: str) -> StartingPoint:
         origin, fitted = load_foreign_weights(source, plan.config, plan.network)
     except ConvoyError as error:
         raise type(error)(f"--pretrained {source}: {error}") from error
-    text = f"starts with the weights of {origin}, {fitted.naming} names"
+    text = f"starts with the weights of {origin}, {fitted.naming} keys"
     return _start_with_weights(fitted.model, text, (), fitted.notes)
 
 
@@ -115,24 +116,27 @@ def _start_with_weights(
 
 
 def resume_point(
-    request: RunRequest, context: ProcessContext, folder: RunFolder, origin: dict[str, JSON]
+    request: RunRequest, context: ProcessContext, folder: RunFolder, fingerprint: dict[str, JSON]
 ) -> StartingPoint | FinishedRun:
-    """Find the checkpoint to resume from, and check that it belongs to this training.
+    """Find the checkpoint to resume from, and check that it belongs to this run.
 
-    `origin` identifies the training: its options and data.
+    `fingerprint`: options and data hash that identify the run.
     """
     store = CheckpointStore(folder.checkpoints)
     store.clean_up()
     contents, skipped = _resume_checkpoint(store, request.checkpoint, folder.path)
     done, loop = contents.update, context.plan.loop
     if loop.stop_after is not None and loop.stop_after <= done:
-        raise ConfigError(f"--stop-after {loop.stop_after} has passed: {done} updates are done")
+        raise ConfigError(
+            f"--stop-after {loop.stop_after} must be greater than the {pluralize(done, 'update')} "
+            "already done"
+        )
     if done >= loop.updates and folder.summary.exists():
         summary = Summary.read(folder.summary)
         if summary.exit_reason == "done" and summary.updates == loop.updates:
             return FinishedRun(summary, folder.path, was_complete=True)
     notices = [Noticed("damaged_checkpoint", text, done) for text in skipped]
-    notices += _check_same_training(contents, request, origin, context.machine_info())
+    notices += _check_same_run(contents, request, fingerprint, context.machine_info())
     check_fits(context.plan, contents)
     metadata = {name: value for name, value in contents.state.items() if name == INITIAL_WEIGHTS}
     return StartingPoint(
@@ -165,22 +169,22 @@ def _resume_checkpoint(
     return newest.contents, newest.skipped
 
 
-def _check_same_training(
+def _check_same_run(
     contents: CheckpointContents,
     request: RunRequest,
-    origin: dict[str, JSON],
+    fingerprint: dict[str, JSON],
     machine: dict[str, JSON],
 ) -> list[Noticed]:
-    """Refuse a changed training without --override; report allowed differences."""
+    """Refuse changed options or data without --override; report allowed differences."""
     state, options = contents.state, _saved_options(contents.state.get("options"))
     differences = training_changes(options, request.resolved.settings)
-    if state.get("data_sha256") not in (None, origin["data_sha256"]):
+    if state.get("data_sha256") not in (None, fingerprint["data_sha256"]):
         differences.append("the training data has changed")
     _check_optimizer_state(options, request.resolved)
     if differences and not request.override:
         raise CheckpointError(
-            f"the checkpoint belongs to another training: {'; '.join(differences)}; "
-            "restore the original values, or add --override to continue with the change"
+            f"the checkpoint does not match this run: {'; '.join(differences)}; "
+            "restore the original options or data, or add --override to continue anyway"
         )
     notices = [Noticed("override", text, contents.update) for text in differences]
     before = state.get("machine")

@@ -134,16 +134,16 @@ def check_finite(tensors: Mapping[str, Tensor], update: int) -> None:
 def _read_totals(meter: JSON) -> Totals:
     """Read the sums of the metrics; older checkpoints have no `left_out`."""
     values = {"left_out": 0, **meter} if isinstance(meter, dict) else meter
-    return _read(Totals, values, "metric totals (meter)")
+    return _read(Totals, values, "metric totals (key 'meter')")
 
 
 def _read_guard_state(saved: JSON) -> GuardState:
     """Read loss scale and skipped updates; older checkpoints have none."""
-    what = "loss scale and skipped updates (judge)"
+    what = "loss scale and skipped-update counts (key 'judge')"
     state = GuardState() if saved is None else _read(GuardState, saved, what)
     scales = (state.followed, state.before, state.ceiling)
     if any(scale is not None and scale <= 0 for scale in scales):
-        raise CheckpointError(f"state.json has no valid {what}")
+        raise CheckpointError(f"state.json: the {what} are missing or invalid")
     return state
 
 
@@ -152,5 +152,5 @@ def _read(kind: type[T], saved: JSON, what: str) -> T:
     types = get_type_hints(kind)
     values = saved if isinstance(saved, dict) else {}
     if not all(name in values and isinstance(values[name], types[name]) for name in types):
-        raise CheckpointError(f"state.json has no valid {what}")
+        raise CheckpointError(f"state.json: the {what} are missing or invalid")
     return kind(**{name: values[name] for name in types})

@@ -1,6 +1,6 @@
 """Convert weights between convoy and other programs, checking every name and shape.
 
-On import, a classifier for a different number of classes is reinitialised, and a stem with one more
+On import, a classifier for a different number of classes is reinitialized, and a stem with one more
 input channel is padded with zeros. All other mismatches are reported together.
 """
 
@@ -195,7 +195,8 @@ def _replace_head(weights: Tensors, target: TargetNetwork, notes: list[str]) -> 
         return {}
     layer = next(iter(target.head)).rpartition(".")[0]
     notes.append(
-        f"{layer} is reinitialised: the weights have {classes:,} classes, the model {our_classes:,}"
+        f"{layer} is reinitialized: the weights have {classes:,} classes, but the model has "
+        f"{our_classes:,}"
     )
     return dict(target.head)
 
@@ -216,7 +217,7 @@ def _adapt_shapes(weights: Tensors, target: TargetNetwork, notes: list[str]) -> 
             outputs, channels, *kernel = weight.shape
             if expected == (outputs, channels + 1, *kernel):
                 reshaped[name] = torch.cat([weight, torch.zeros_like(weight[:, :1])], 1)
-                notes.append(f"{name} is padded with a zero channel for padded images")
+                notes.append(f"added a zero input channel to {name} (--input-image-padding)")
     return reshaped
 
 
@@ -279,7 +280,8 @@ def to_external(model: Mapping[str, Tensor], naming: str, batches: int) -> Tenso
     if names is None:
         supported = [other for other in NAMINGS if external_names(other, list(model)) is not None]
         raise ConfigError(
-            f"{naming} does not have this network; use --naming {' or '.join(supported)}"
+            f"there is no {naming} key mapping for this model; "
+            f"use --naming {' or '.join(supported)}"
         )
     renamed = {names[name]: weight for name, weight in model.items()}
     if naming == CONVOY:

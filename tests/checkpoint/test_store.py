@@ -88,7 +88,7 @@ def test_if_all_checkpoints_are_damaged_each_is_listed(tmp_path: Path):
     with pytest.raises(CheckpointError) as caught:
         store.load_newest()
 
-    assert "all 2 are damaged" in str(caught.value)
+    assert "all 2 checkpoints are damaged" in str(caught.value)
     assert "update-2: MANIFEST.json " in str(caught.value)
     assert "update-1: model.safetensors " in str(caught.value)
 

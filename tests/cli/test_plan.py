@@ -33,7 +33,7 @@ def test_the_default_plan_is_printed() -> None:
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith("network        resnet14, ")
     assert all(
-        word in result.out for word in ("shapes", "32 micro", "cosine", "1 replica × 1 stage")
+        word in result.out for word in ("shapes", "size 32", "cosine", "1 replica × 1 stage")
     )
 
 

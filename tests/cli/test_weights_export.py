@@ -183,7 +183,7 @@ def test_a_network_that_torchvision_does_not_have_needs_convoy_names(
     refused = convoy("export", run, "--output", tmp_path / "a.safetensors")
     exported = convoy("export", run, "--naming=convoy", "--output", tmp_path / "a.safetensors")
 
-    assert "torchvision does not have this network; use --naming convoy" in refused.err
+    assert "there is no torchvision key mapping for this model; use --naming convoy" in refused.err
     assert (exported.code, exported.err) == (0, "")
 
 

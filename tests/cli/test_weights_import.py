@@ -40,7 +40,7 @@ def test_an_import_prints_its_source_and_the_next_command(tmp_path: Path) -> Non
     result = convoy("import", file, "--model=resnet8", "--output", run)
     lines = result.out.splitlines()
 
-    assert lines[0] == f"read {file}: 37 tensors, 75,290 parameters, torchvision names"
+    assert lines[0] == f"read {file}: 37 tensors, 75,290 parameters, torchvision keys"
     assert lines[1].startswith(f"{run}  sha256 ")
     assert lines[2] == f"next: convoy validate {run}, or convoy train --init-path {run}"
 
@@ -80,7 +80,7 @@ def test_a_checkpoint_for_other_classes_gets_a_new_head(imported: Path, tmp_path
     result = convoy("import", imported, *words)
 
     assert result.code == 0
-    assert "fc is reinitialised: the weights have 10 classes, the model 3" in result.out
+    assert "fc is reinitialized: the weights have 10 classes, but the model has 3" in result.out
 
 
 def test_a_folder_with_a_run_is_not_overwritten(imported: Path, tmp_path: Path) -> None:

@@ -156,4 +156,4 @@ def test_the_schema_describes_the_restrictions_of_an_option(
         "enum": ["ann", "bob", None],
     }
     assert entries["shape"]["description"] == "Shape. Not available in this version: flat, odd."
-    assert entries["tiles"]["description"] == "Tiles. No counterpart: no device here has tiles."
+    assert entries["tiles"]["description"] == "Tiles. No effect: no device here has tiles."

@@ -40,7 +40,7 @@ def test_missing_or_available_values_are_listed(name: str, missing: object, text
     [
         ("plain", ""),
         ("graphs", "On CUDA only: replays kernels in one go."),
-        ("tiles", "No counterpart: no device here has tiles."),
+        ("tiles", "No effect: no device here has tiles."),
     ],
 )
 def test_support_is_described_with_its_reason(name: str, text: str) -> None:
@@ -49,7 +49,7 @@ def test_support_is_described_with_its_reason(name: str, text: str) -> None:
 
 def test_the_full_help_contains_support_and_availability() -> None:
     assert full_help(ROWS["plain"]) == "Plain."
-    assert full_help(ROWS["tiles"]) == "Tiles. No counterpart: no device here has tiles."
+    assert full_help(ROWS["tiles"]) == "Tiles. No effect: no device here has tiles."
     assert full_help(ROWS["switch"]) == "Switch. Not available in this version: true."
 
 
@@ -66,6 +66,6 @@ def test_the_summary_counts_options_by_support(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(option_docs, "option_table", table)
 
     assert options_summary() == (
-        "9 options: 7 work on any device, 1 on CUDA only, 1 without a counterpart; "
+        "9 options: 7 work on any device, 1 on CUDA only, 1 have no effect (IPU only); "
         "4 with values that are not available in this version"
     )

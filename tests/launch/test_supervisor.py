@@ -123,7 +123,7 @@ def test_different_exit_codes_are_an_error() -> None:
     result = run(2, 1, "end", codes=[0, 75])
 
     assert result.code == 1
-    assert "(rank 0) ended with code 0, but replica 1, stage 0 (rank 1) with 75" in str(
+    assert "(rank 0) ended with code 0, but replica 1, stage 0 (rank 1) ended with code 75" in str(
         result.error()
     )
 

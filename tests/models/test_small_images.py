@@ -52,9 +52,11 @@ def test_the_network_runs_at_its_minimum_image_size(model: str):
 
 
 def test_the_first_layer_that_has_too_few_pixels_is_named():
-    assert "layer4/0/conv2 would downsample a 1 × 1 image" in error_for("resnet50", 16)
+    assert "layer4/0/conv2 would downsample a 1 × 1 feature map" in error_for("resnet50", 16)
     assert "blocks/5/0/conv_dw would downsample" in error_for("efficientnet-b0", 16)
-    assert "pool8 needs at least 3 × 3 pixels but would get 2 × 2" in error_for("squeezenet", 28)
+    assert "pool8 needs an input of at least 3 × 3, but would get 2 × 2" in error_for(
+        "squeezenet", 28
+    )
 
 
 def test_every_model_accepts_its_default_image_size():

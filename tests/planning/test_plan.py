@@ -73,7 +73,7 @@ def test_the_number_of_samples_is_that_of_the_source_or_the_data_set(
 
 
 def test_an_empty_source_is_refused():
-    with pytest.raises(ConfigError, match=r"needs 32 samples .* the data set has 0;"):
+    with pytest.raises(ConfigError, match=r"needs 32 samples .* the dataset has 0;"):
         plan(source_samples=0)
 
 

@@ -135,7 +135,7 @@ def test_an_error_of_the_second_phase_names_the_fine_tune_options() -> None:
         second(fine_tune_micro_batch_size=9000)
 
     message = str(refused.value)
-    assert message.startswith("fine-tuning: one update needs 45000 samples (9000 micro × 5 accum")
+    assert message.startswith("fine-tuning: one update needs 45000 samples (micro-batch size 9000")
     assert "× 1 replica)" in message and "has 8000;" in message
     assert "--fine-tune-micro-batch-size, --fine-tune-gradient-accumulation or" in message
 

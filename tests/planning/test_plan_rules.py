@@ -98,7 +98,7 @@ def test_the_number_of_samples_is_that_of_the_source():
             },
             "--enable-recompute cannot be used with --pipeline-schedule zero-bubble",
         ),
-        ({"micro_batch_size": 2_000_000}, "the data set has 1281167;"),
+        ({"micro_batch_size": 2_000_000}, "the dataset has 1281167;"),
     ],
 )
 def test_every_rule_is_checked(options: dict[str, Any], reason: str):

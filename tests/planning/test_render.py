@@ -22,7 +22,7 @@ def test_the_plan_of_two_stages_as_text():
         """\
 network        resnet8, 75,290 parameters, 12.3 M multiply-adds per 32 × 32 image
 data           shapes, 8,000 samples, 10 classes
-batch          32 micro × 4 accumulated × 1 replica = 128 samples per update
+batch          micro-batch size 32 × gradient accumulation 4 × 1 replica = 128 samples per update
 length         5 epochs × 62 updates = 310 updates, 39,680 images
 precision      32.32, optimizer sgd
 learning rate  cosine, starts at 0, peak 0.09045, ends at 2.568e-06
@@ -45,7 +45,7 @@ stage 1 262.2 kB   786.6 kB   262.2 kB      16.3 MB    17.6 MB  3.1 MB in 1 set
       0 └────────────────────────────────────────────────────────────────
          epoch 0                                                        5
 
-update    epoch       rate
+update    epoch         lr
      0        0          0
     62        1    0.09045
     77  1.24194    0.08553
@@ -102,7 +102,7 @@ def test_folded_stages_become_recompute_checkpoints():
 
 def test_the_replicas_line_shows_reduction_and_shared_statistics():
     assert line("replicas", replicas=4, bn_span=2, norm_type="batch") == (
-        "replicas       exact gradient reduction, batch statistics over 2 replicas"
+        "replicas       exact gradient reduction, batch norm synchronized over 2 replicas"
     )
     assert line("replicas", replicas=4, reduction="fast", norm_type="none") == (
         "replicas       fast gradient reduction"

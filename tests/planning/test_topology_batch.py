@@ -88,7 +88,7 @@ def test_too_few_samples_are_refused_with_the_numbers_and_a_fix():
         BatchPlan(16, 8, 4).updates_per_epoch(511)
 
     message = str(refused.value)
-    assert "512 samples (16 micro × 8 accumulated × 4 replicas)" in message
+    assert "512 samples (micro-batch size 16 × gradient accumulation 8 × 4 replicas)" in message
     assert "has 511; lower --micro-batch-size, --gradient-accumulation or --replicas" in message
 
 

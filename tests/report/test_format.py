@@ -64,8 +64,7 @@ def test_the_progress_of_a_run_fits_one_line():
     state.handle_event(Reported(320, 1.28, 0.412, 0.861, 0.0905, 412.0, 50.0))
 
     assert progress_line(state) == (
-        "epoch 2/5  update 320/1250  loss 0.412  accuracy 86.1 %  rate 0.0905  "
-        "412 images/s  left 1:12"
+        "epoch 2/5  update 320/1250  loss 0.412  accuracy 86.1 %  lr 0.0905  412 images/s  ETA 1:12"
     )
 
 
@@ -80,11 +79,11 @@ def test_the_progress_of_a_run_fits_one_line():
         (Updated(7, 0.25), "update 7 in 0.250 s"),
         (
             Reported(320, 1.28, 0.412, 0.861, 0.0905, 412.0, 50.0),
-            "update 320  epoch 1.28  loss 0.412  accuracy 86.1 %  rate 0.0905  412 images/s",
+            "update 320  epoch 1.28  loss 0.412  accuracy 86.1 %  lr 0.0905  412 images/s",
         ),
         (
             Reported(320, 1.28, 0.412, 0.861, 0.0905, 412.0, 50.0, 64.0, 3, 2),
-            "update 320  epoch 1.28  loss 0.412  accuracy 86.1 %  rate 0.0905  scale 64  "
+            "update 320  epoch 1.28  loss 0.412  accuracy 86.1 %  lr 0.0905  scale 64  "
             "412 images/s  3 skipped  2 micro-batches with a non-finite loss excluded",
         ),
         (

@@ -88,7 +88,7 @@ def test_a_run_prints_a_short_log():
         ]
     ) == [
         "starting 1250 updates of 64 images, 250 updates per epoch",
-        "epoch 1/5  update 10/1250  loss 0.412  accuracy 86.1 %  rate 0.0905  412 images/s",
+        "epoch 1/5  update 10/1250  loss 0.412  accuracy 86.1 %  lr 0.0905  412 images/s",
         "validation  update 10  top-1 50.0 %  top-5 90.0 %  loss 1.500  100 images in 2.0 s",
         "checkpoint  runs/x/update-10  in 0.2 s",
         "notice  a bad record (skip, update 10)",
@@ -117,8 +117,8 @@ def test_a_run_with_rare_reports_still_prints_its_progress():
     lines = printed_lines(timed_events)
 
     assert lines[1:] == [
-        "epoch 1/2  update 2/100  8.00 images/s  left 13:04",
-        "epoch 1/2  update 5/100  8.00 images/s  left 12:40",
+        "epoch 1/2  update 2/100  8.00 images/s  ETA 13:04",
+        "epoch 1/2  update 5/100  8.00 images/s  ETA 12:40",
     ]
 
 
@@ -155,8 +155,7 @@ def test_a_pipe_gets_plain_lines_and_rich_is_not_loaded():
     assert "\x1b" not in process.stdout
     assert lines[0] == "starting 500 updates of 64 images, 100 updates per epoch"
     assert lines[-2] == (
-        "epoch 5/5  update 500/500  loss 0.412  accuracy 86.1 %  rate 0.0905  "
-        "412 images/s  left 0:00"
+        "epoch 5/5  update 500/500  loss 0.412  accuracy 86.1 %  lr 0.0905  412 images/s  ETA 0:00"
     )
 
 

@@ -45,9 +45,12 @@ def test_different_weights_are_shown_with_their_difference() -> None:
 
 def test_the_summary_line_counts_the_exact_layouts() -> None:
     assert summary_line([EQUAL, FAST_REDUCTION]) == (
-        f"1 of 1 exact layouts have the same weights: sha256 {'ab' * 32}"
+        f"1 of 1 layouts with exact reduction have bit-identical weights: sha256 {'ab' * 32}"
     )
-    assert summary_line([EQUAL, DIFFERENT]) == "1 of 2 exact layouts differ from the first"
+    assert (
+        summary_line([EQUAL, DIFFERENT])
+        == "1 of 2 layouts with exact reduction differ from the first"
+    )
 
 
 def test_the_result_is_available_as_json() -> None:

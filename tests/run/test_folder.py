@@ -176,7 +176,7 @@ def test_a_lock_is_respected_before_its_owner_has_written_its_name(tmp_path: Pat
     with claim_run_folder(tmp_path):
         (tmp_path / ".lock").write_text("")
 
-        with pytest.raises(BusyError, match="did not write its name"):
+        with pytest.raises(BusyError, match="PID unknown"):
             RunFolder(tmp_path).lock()
 
 

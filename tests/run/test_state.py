@@ -35,7 +35,7 @@ def test_metric_totals_round_trip() -> None:
 
 @pytest.mark.parametrize("meter", BROKEN_METERS)
 def test_invalid_metric_totals_are_refused(meter: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"no valid metric totals \(meter\)"):
+    with pytest.raises(CheckpointError, match=r"metric totals .*'meter'"):
         _read_totals(meter)
 
 
@@ -46,7 +46,7 @@ def test_a_loss_scale_round_trips_and_older_checkpoints_have_none() -> None:
 
 @pytest.mark.parametrize("saved", BROKEN_RECORDS)
 def test_a_checkpoint_with_an_invalid_loss_scale_is_refused(saved: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"no valid loss scale and skipped updates \(judge\)"):
+    with pytest.raises(CheckpointError, match=r"loss scale .*'judge'"):
         _read_guard_state(saved)
 
 

@@ -346,7 +346,8 @@ def test_a_passed_stop_is_refused_with_the_updates_of_both_phases(tmp_path: Path
 
     assert (result.code, result.err) == (
         2,
-        "convoy: --stop-after 8 has passed: 6 updates of training and 3 of fine-tuning are done\n",
+        "convoy: --stop-after 8 must be greater than the 9 updates already done: "
+        "6 of training and 3 of fine-tuning\n",
     )
 
 
@@ -373,7 +374,7 @@ def test_too_few_samples_for_the_second_phase_are_refused_before_the_first(
 
     assert result.code == 2
     assert result.err.startswith(
-        "convoy: fine-tuning: one update needs 32 samples (16 micro × 2 acc"
+        "convoy: fine-tuning: one update needs 32 samples (micro-batch size 16"
     )
     assert not (tmp_path / "run").exists()
 

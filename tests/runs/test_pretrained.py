@@ -37,10 +37,10 @@ def test_a_run_starts_with_pretrained_weights_and_reports_conversions(
     theirs = torch.load(file, weights_only=True)["state_dict"]
     ours = load_file(path)
 
-    assert reported[0].startswith(f"starts with the weights of {file}, torchvision names, sha256 ")
+    assert reported[0].startswith(f"starts with the weights of {file}, torchvision keys, sha256 ")
     assert reported[1:] == [
         "read from the key 'state_dict'",
-        "fc is reinitialised: the weights have 1,000 classes, the model 10",
+        "fc is reinitialized: the weights have 1,000 classes, but the model has 10",
     ]
     assert torch.equal(ours["layer2.0.conv1.weight"], theirs["layer2.0.conv1.weight"])
 

@@ -73,7 +73,7 @@ def test_the_result_is_printed_as_a_table(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert lines[0].startswith("layout ")
     assert lines[1].startswith("1 × 1 ")
-    assert "exact layouts have the same weights" in lines[-1]
+    assert "layouts with exact reduction have bit-identical weights" in lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_stopped_proof_proves_nothing(
 
     assert result.code == code
     assert "stopped after 0 layouts; nothing is proved" in result.err
-    assert "exact layouts" not in result.out
+    assert "exact reduction" not in result.out
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_layouts_before_a_stop_do_not_count_as_proof(tmp_path: Path, fault: str,
 
     assert result.code == code
     assert "stopped after 2 layouts; nothing is proved" in result.err
-    assert "exact layouts" not in result.out
+    assert "exact reduction" not in result.out
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ def test_a_layout_with_different_weights_is_a_failure(monkeypatch: pytest.Monkey
 
     assert result.code == 5
     assert "no: differs by" in result.out
-    assert "2 of 3 exact layouts differ from the first" in result.out
+    assert "2 of 3 layouts with exact reduction differ from the first" in result.out

@@ -271,7 +271,7 @@ OF_OPTIMIZERS: list[Case] = [
     (
         {"loss_velocity_scaling_ratio": 2.0, "optimizer": "sgd_combined", "momentum": 0.0},
         "--loss-velocity-scaling-ratio",
-        "with --momentum 0: there is no velocity",
+        "with --momentum 0: there is no momentum buffer",
     ),
     *(
         (

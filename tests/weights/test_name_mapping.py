@@ -118,7 +118,7 @@ def test_a_different_number_of_classes_reinitialises_the_head(classes: int) -> N
     result = fit(external_weights(), target)
 
     assert result.notes == [
-        f"fc is reinitialised: the weights have 10 classes, the model {classes}"
+        f"fc is reinitialized: the weights have 10 classes, but the model has {classes}"
     ]
     assert torch.equal(result.model["fc.weight"], target.head["fc.weight"])
     assert result.model["fc.weight"].shape == (classes, 64)
@@ -138,7 +138,7 @@ def test_a_stem_for_padded_images_is_padded_with_zeros() -> None:
     result = fit(external_weights(), replace(target, tensors=shapes))
     stem = result.model["conv1.weight"]
 
-    assert result.notes == ["conv1.weight is padded with a zero channel for padded images"]
+    assert result.notes == ["added a zero input channel to conv1.weight (--input-image-padding)"]
     assert torch.equal(stem[:, :3], external_weights()["conv1.weight"])
     assert not stem[:, 3].any()
 

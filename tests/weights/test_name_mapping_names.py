@@ -81,7 +81,7 @@ def test_a_network_without_external_counterpart_keeps_our_names() -> None:
     assert external_names("timm", names) is None
     assert detect_naming(names, names) == "convoy"
     with pytest.raises(
-        ConfigError, match=r"^timm does not have this network; use --naming convoy$"
+        ConfigError, match=r"^there is no timm key mapping for this model; use --naming convoy$"
     ):
         to_external({name: torch.zeros(1) for name in names}, "timm", 0)
 

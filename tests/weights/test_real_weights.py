@@ -124,7 +124,7 @@ def test_published_weights_have_the_published_accuracy(
     print(f"top-1 {100 * trained_accuracy:.1f} % of {len(trained)} photos of the training data")
 
     assert (len(unseen), len(trained)) == (121, 86)
-    assert "3,504,872 parameters, torchvision names" in result.out
+    assert "3,504,872 parameters, torchvision keys" in result.out
     assert 0.68 < unseen_accuracy < 0.78  # published: 71.9 % on the 50,000 validation images
     assert trained_accuracy > 0.85
 

@@ -40,7 +40,7 @@ can start, and their names are those of `pipeline_splits`, `recompute_checkpoint
 `fine_tune_first_trainable_layer`. A module is one stage, unless it has a method `pipeline_layers`
 that returns a mapping of its layers. Batch norm and dropout are replaced by convoy's layers, so
 that results are bit-identical for every layout; other layers with random numbers or state are
-refused by name.
+rejected with an error that names them.
 
 `data` takes a pair of map-style datasets, or a function that returns one. Items are (image, label).
 A float tensor (3, size, size) is used as it is; a PIL image or an array of bytes is cropped and

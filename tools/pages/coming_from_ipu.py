@@ -45,7 +45,7 @@ def coming_from_ipu_page() -> str:
 
 _LEGEND = (
     "Marks: ¹ not available in this version, or not in all its values; ² on CUDA only; "
-    "³ no counterpart, accepted and recorded."
+    "³ no effect (IPU only), accepted and recorded."
 )
 _VERBS = {
     "train": "`convoy train`",

@@ -19,11 +19,10 @@ $ convoy options --json                      # the same as JSON
 
 `tools/write_docs.py` generates this page from `convoy/config/sections/`. {summary}.
 
-The column *works* shows where an option has an effect: *here* (on any device), on *CUDA* only, or
-*nowhere*. An option that works nowhere has no counterpart in convoy: it is accepted and recorded,
-and its meaning explains why it has no effect. `convoy plan` accepts values that are not available
-in this version; a run rejects them. Options marked ° may change when a run is resumed; all others
-require `--override`.
+The column *device* shows where an option has an effect: on *any* device, on *CUDA* only, or on
+*none (IPU only)*. An option without effect is accepted and recorded, and its meaning explains why.
+`convoy plan` accepts values that are not available in this version; a run rejects them. Options
+marked ° may change when a run is resumed; all others require `--override`.
 
 A list takes several words, or one word with commas between its items; write `\\,` for a comma
 inside an item. Write a text that begins with a dash after an equals sign: `--name=-x`.
@@ -63,7 +62,7 @@ def schema_file() -> str:
 def _section(name: str, section: type) -> str:
     rows = [row for row in option_table().values() if row.section == name]
     title = str(section.__doc__).splitlines()[0].rstrip(".")
-    head = ["", f"## {title}", "", "| option | default | limits | works | meaning |"]
+    head = ["", f"## {title}", "", "| option | default | limits | device | meaning |"]
     return "\n".join([*head, "|---|---|---|---|---|", *map(_row, rows)]) + "\n"
 
 

@@ -34,7 +34,7 @@ def schedules_image() -> str:
 
 
 def _rows(timetable: Timetable, top: int) -> Iterator[str]:
-    """Idle time is light grey."""
+    """Idle time is light gray."""
     width = COLUMN[timetable.column_unit]
     for stage, row in enumerate(timetable.rows):
         y = top + ROW * stage

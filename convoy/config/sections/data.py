@@ -157,8 +157,8 @@ class DataConfig:
     )
     crop_rule: str = crop_option(
         "pytorch",
-        "Area of random crops from imagenet, as in the reference application of that name: "
-        "pytorch 8–100 % of the image, tensorflow 5–100 %.",
+        "Area of random crops from imagenet, as in Graphcore's example of that name: pytorch "
+        "8–100 % of the image, tensorflow 5–100 %.",
         choices=("pytorch", "tensorflow"),
     )
     use_bbox_info: bool = crop_option(
@@ -214,7 +214,7 @@ class DataConfig:
     )
     dataset_cache: bool = runtime_option(
         True,
-        "Cache samples in memory: encoded files for imagenet, finished images for shapes.",
+        "Cache samples in memory: encoded files for imagenet, rendered images for shapes.",
         inactive_when=(data_is_in_memory, no_cache_in_loader_processes),
     )
     dataset_cache_mb: int = runtime_option(

@@ -131,8 +131,8 @@ class NetworkConfig:
 
     model: str = option(
         "resnet14",
-        "Network to train. `convoy models` lists all networks; package.module:function returns "
-        "your own.",
+        "Model architecture. `convoy models` lists the built-in models; package.module:function "
+        "names your own.",
     )
     resnet_version: str = option(
         "v1.5",
@@ -150,15 +150,16 @@ class NetworkConfig:
     )
     shortcut_type: str = option(
         "auto",
-        "Residual shortcut where the shape changes: A pads with zero channels, B projects. C "
-        "projects in every block, first in the first block of each group; auto follows the model.",
+        "Residual shortcut: A zero-pads the channels, B projects where the shape changes, C "
+        "projects in every block, first in the first block of each stage (layer1 … layer4); auto "
+        "follows the model.",
         choices=("auto", "A", "B", "C", "first"),
         inactive_when=not_a_resnet,
     )
     conv_padding: str = option(
         "symmetric",
-        "Padding of strided layers: symmetric as in PyTorch, or same as in TensorFlow, where the "
-        "odd pixel goes to the bottom and right.",
+        "Padding of strided layers: symmetric (PyTorch), or same (TensorFlow SAME: an odd pixel "
+        "goes to the bottom and right).",
         choices=("symmetric", "same"),
     )
     input_image_padding: bool = option(False, "Add a fourth channel of zeros to the input images.")
@@ -191,7 +192,8 @@ class NetworkConfig:
     )
     weight_init: str = option(
         "pytorch",
-        "Weight initialization of the PyTorch, TensorFlow or PopART reference application.",
+        "Weight initialization as in Graphcore's PyTorch, TensorFlow or PopART example (pytorch is "
+        "not torch's default init).",
         choices=("pytorch", "tensorflow", "popart"),
     )
     stable_norm: bool = option(
@@ -213,7 +215,7 @@ class NetworkConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyConfig:
-    """Options of single model families."""
+    """Options of specific model families."""
 
     cardinality: int = option(
         32,

@@ -63,8 +63,8 @@ class CheckpointConfig:
     )
     pretrained: str | None = init_weights_option(
         None,
-        "Initialize with pretrained weights that use torchvision or timm names: a file or "
-        "hf:OWNER/NAME. Without a value, use the weights published for the model.",
+        "Initialize with pretrained weights that have torchvision or timm state_dict keys: a file "
+        "or hf:OWNER/NAME. Without a value, use the weights published for the model.",
     )
     ckpts_per_epoch: int = runtime_option(1, "Checkpoints per epoch; 0 writes none.", at_least=0)
     epochs_per_ckpt: int = runtime_option(
@@ -124,7 +124,7 @@ class AverageConfig:
     )
     weight_avg_exp_decay: float = runtime_option(
         0.99,
-        "Weight of the old average at each checkpoint of the exponential average.",
+        "Decay of the exponential average over checkpoints.",
         above=0,
         at_most=0.999999,
         inactive_when=(no_average, no_checkpoints(), option_is("weight_avg_strategy", "mean")),

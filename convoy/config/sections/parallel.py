@@ -13,7 +13,7 @@ no_shared_loaders = condition(
 one_replica = condition(lambda run: run.batch.replicas == 1, "with one replica")
 reduction_option = partial(runtime_option, inactive_when=one_replica)
 compile_option = partial(runtime_option, inactive_when=option_is_unset("compile"))
-# Stages that share a device run as one; their borders matter only for recomputation.
+# Stages that share a device run as one; their boundaries matter only for recomputation.
 folded_without_recompute = condition(
     lambda run: run.pipeline.shares_one_device and run.memory.enable_recompute is False,
     "on one device with --no-enable-recompute",
@@ -33,8 +33,8 @@ class DeviceConfig:
     device: str = option("auto", "Device type.", choices=("auto", "cpu", "cuda", "mps"))
     threads: int = option(
         0,
-        "CPU threads per process; 0 divides the cores among the processes. Changes results at the "
-        "level of rounding.",
+        "CPU threads per process; 0 divides the cores among the processes. Results can differ by "
+        "rounding error.",
         between=(0, 512),
     )
     select_devices: tuple[int, ...] = runtime_option(
@@ -65,8 +65,8 @@ class CompilerConfig:
 
     compile: bool = option(
         False,
-        "Compile each pipeline stage with torch.compile. The first start takes a minute or more "
-        "longer, training is faster, and results differ at the level of rounding.",
+        "Compile each pipeline stage with torch.compile. The first run takes a minute or more to "
+        "compile; training is then faster. Results can differ by rounding error.",
     )
     compile_only: bool = runtime_option(
         False, "Prepare everything, then stop before the first update.", available_values=(False,)
@@ -158,12 +158,13 @@ class PipelineConfig:
     )
     sharding_include_filter: tuple[str, ...] = runtime_option(
         (),
-        "Layers where automatic balancing may start a stage, as parts of names.",
+        "Layers where automatic balancing may start a stage, given as substrings of layer names.",
         available_values=((),),
     )
     sharding_exclude_filter: tuple[str, ...] = runtime_option(
         (),
-        "Layers where automatic balancing may not start a stage, as parts of names.",
+        "Layers where automatic balancing may not start a stage, given as substrings of layer "
+        "names.",
         available_values=((),),
     )
 

@@ -54,8 +54,8 @@ class PrecisionConfig:
 
     precision: str = option(
         "32.32",
-        "Bits of the arithmetic and of the stored weights: 16.32 computes in 16 bits and stores "
-        "weights in 32 bits.",
+        "Bit width of compute and of stored weights: 16.32 computes in 16 bits and stores weights "
+        "in 32 bits.",
         choices=("16.16", "16.32", "32.32"),
     )
     half_type: str = option(
@@ -94,12 +94,12 @@ class PrecisionConfig:
     )
     force_weight_to_fp16: tuple[str, ...] = option(
         (),
-        "Weights to store and use in 16 bits, as parts of names.",
+        "Parameters to store and use in 16 bits, given as substrings of parameter names.",
         inactive_when=all_weights_are_16_bits,
     )
     force_weight_to_fp32: tuple[str, ...] = option(
         (),
-        "Weights to store in 32 bits, as parts of names.",
+        "Parameters to store in 32 bits, given as substrings of parameter names.",
         inactive_when=(option_is_not("precision", "16.16"), all_weights_have_master_copies),
     )
     offload_fp32_weight_copy: bool = option(

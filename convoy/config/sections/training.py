@@ -30,7 +30,7 @@ step_has_multipliers = condition(
     lambda run: run.learning_rate.lr_schedule == "step" and run.learning_rate.lr_multipliers,
     "with --lr-multipliers",
 )
-_MOMENTUM_ONLY = ("sgd", "sgd_combined", "lars")  # the velocity is their only state
+_MOMENTUM_ONLY = ("sgd", "sgd_combined", "lars")  # the momentum buffer is their only state
 
 lars_option = partial(option, inactive_when=option_is_not("optimizer", "lars"))
 rmsprop_option = partial(option, inactive_when=option_is_not("optimizer", "rmsprop", "rmsprop_tf"))
@@ -194,7 +194,8 @@ class LearningRateConfig:
     )
     lr_decay: float = option(
         0.5,
-        "Learning rate factor of each drop (step) or of each change (exponential).",
+        "Multiplicative factor of learning rate decay (gamma in PyTorch): per milestone for step, "
+        "per decay step for exponential.",
         above=0,
         at_most=1,
         inactive_when=(
@@ -348,17 +349,17 @@ class OptimizerConfig:
     )
     lars_skip_list: tuple[str, ...] = lars_option(
         ("beta", "gamma", "bias"),
-        "Parameters that LARS does not scale, as parts of names; gamma and beta are the weights "
-        "and biases of norms.",
+        "Parameters that LARS does not scale, given as substrings of parameter names; gamma and "
+        "beta are the weights and biases of norms.",
     )
     loss_velocity_scaling_ratio: float = option(
         1.0,
-        "Loss scale divided by the scale of the velocity in sgd_combined.",
+        "Loss scale divided by the scale of the momentum buffer in sgd_combined.",
         above=0,
         at_most=1e30,
         inactive_when=(
             option_is_not("optimizer", "sgd_combined"),
-            option_is("momentum", 0, reason="there is no velocity"),
+            option_is("momentum", 0, reason="there is no momentum buffer"),
         ),
     )
     optimizer_state_dtype: str = option(

@@ -5,7 +5,7 @@ JPEG is decoded by libjpeg-turbo; PNG, GIF, BMP, WebP and CMYK JPEG by Pillow.
 
 The result is always (height, width, 3) RGB bytes:
 
-    16-bit grey or color   the high byte of each value
+    16-bit gray or color   the high byte of each value
     palette                its colors; for an animation, the first frame
     transparency           dropped without blending
     CMYK                   converted to RGB by Pillow, inverted for Adobe files
@@ -38,7 +38,7 @@ MAX_PIXELS = 89_000_000  # of 3 bytes each; Pillow's limit is 89.5 million
 PILLOW_ONLY = "uncommon"  # color space of a JPEG that only Pillow can decode
 
 # Not Image.open, which tries other formats and warns before our size limit applies.
-# No TIFF: Pillow ignores damaged tags, and no known data set uses it.
+# No TIFF: Pillow ignores damaged tags, and no known dataset uses it.
 _PILLOW_READERS: dict[ImageFormat, type[ImageFile]] = {
     "jpeg": JpegImageFile,
     "png": PngImageFile,
@@ -125,9 +125,9 @@ def _describe_error(error: Exception) -> str:
 
 
 Image = npt.NDArray[np.uint8]  # (height, width, 3)
-Allocate = Callable[[int], npt.NDArray[np.uint8]]  # allocates uninitialised bytes
+Allocate = Callable[[int], npt.NDArray[np.uint8]]  # allocates uninitialized bytes
 
-_PILLOW_16_BIT_MODE = "I;16"  # 16-bit grey; Pillow reads everything else as bytes
+_PILLOW_16_BIT_MODE = "I;16"  # 16-bit gray; Pillow reads everything else as bytes
 _JPEG_SCALE_FACTORS = (8, 4, 2)
 _CMYK_MODES = {"CMYK", "YCCK"}
 _PILLOW_MODES = {*_CMYK_MODES, PILLOW_ONLY}

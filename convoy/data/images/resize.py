@@ -24,7 +24,7 @@ class ThreadBuffer(local):
         self._buffer = np.empty(0, np.uint8)
 
     def __call__(self, count: int) -> npt.NDArray[np.uint8]:
-        """Return `count` uninitialised bytes."""
+        """Return `count` uninitialized bytes."""
         if count > MAX_REUSED_BYTES:
             return np.empty(count, np.uint8)
         if count > len(self._buffer):

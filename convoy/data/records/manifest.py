@@ -124,7 +124,7 @@ def _open_manifest(folder: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def check_finished(folder: Path) -> None:
-    """Raise DataError for an unfinished conversion, which looks like a smaller data set."""
+    """Raise DataError for an unfinished conversion, which looks like a smaller dataset."""
     if (folder / JOURNAL_NAME).exists() and not (folder / MANIFEST_NAME).exists():
         raise DataError(
             f"{folder}: `convoy data convert` has not finished here; run the same command again "

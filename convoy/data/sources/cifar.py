@@ -27,7 +27,7 @@ _CHUNK = 1000  # records per read: 3 MB, so that a file is never in memory twice
 
 @dataclass(frozen=True)
 class CifarFormat:
-    """The files of a data set and the layout of a record."""
+    """The files of a dataset and the layout of a record."""
 
     title: str
     name: str  # for `convoy data fetch`

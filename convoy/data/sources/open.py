@@ -1,4 +1,4 @@
-"""Open the data set that a config names, and fingerprint data sets."""
+"""Open the dataset that a config names, and fingerprint datasets."""
 
 import hashlib
 from pathlib import Path

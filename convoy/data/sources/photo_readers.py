@@ -40,8 +40,11 @@ class PhotoReader(Protocol):
     def read_batch(self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback) -> list[int]:
         """Write all readable photos to `out`; return the positions of the others."""
 
-    def read_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
-        """Write record `number`, cropped like `sample`; raise BadRecordError if it is bad."""
+    def read_one(self, index: int, sample: int, epoch: int, out: Pixels) -> None:
+        """Decode record `index` into `out`, with the random crop of `sample`.
+
+        Raises BadRecordError if the record is bad.
+        """
 
 
 @dataclass(frozen=True)
@@ -73,20 +76,20 @@ class CenterCropReader:
 
     def read_batch(self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback) -> list[int]:
         failed = []
-        for position, number in enumerate(ids.tolist()):
+        for position, index in enumerate(ids.tolist()):
             try:
-                self.read_one(number, number, epoch, out[position], on_step)
+                self.read_one(index, index, epoch, out[position], on_step)
             except BadRecordError:
                 failed.append(position)
         return failed
 
     def read_one(
-        self, number: int, sample: int, epoch: int, out: Pixels, on_step: StepCallback = no_op
+        self, index: int, sample: int, epoch: int, out: Pixels, on_step: StepCallback = no_op
     ) -> None:
         del sample, epoch
-        record = self.records.read(number)
+        record = self.records.read(index)
         on_step("read")
-        with locate_errors(self.records, number):
+        with locate_errors(self.records, index):
             if self.stored_size == self.size:
                 load_cropped_photo(record.encoded, out)
             else:
@@ -104,9 +107,9 @@ class RandomCropReader:
     def read_batch(self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback) -> list[int]:
         """Read the headers first, so that the windows of a batch are sampled at once."""
         opened: dict[int, tuple[EncodedImage, ImageHeader]] = {}
-        for position, number in enumerate(ids.tolist()):
+        for position, index in enumerate(ids.tolist()):
             try:
-                record = self.records.read(number)
+                record = self.records.read(index)
                 on_step("read")
                 opened[position] = record, read_header(record.encoded)
                 on_step("decode")
@@ -122,9 +125,9 @@ class RandomCropReader:
                 failed.add(position)
         return sorted(failed)
 
-    def read_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
-        record = self.records.read(number)
-        with locate_errors(self.records, number):
+    def read_one(self, index: int, sample: int, epoch: int, out: Pixels) -> None:
+        record = self.records.read(index)
+        with locate_errors(self.records, index):
             header = read_header(record.encoded)
             (window,) = self._sample_windows([(record, header)], np.array([sample]), epoch)
             load_training_photo(record.encoded, header, *window, out)
@@ -267,15 +270,15 @@ class ProcessReader:
         on_step("read")
         return failed
 
-    def read_one(self, number: int, sample: int, epoch: int, out: Pixels) -> None:
-        request = {"number": number, "sample": sample, "epoch": epoch}
+    def read_one(self, index: int, sample: int, epoch: int, out: Pixels) -> None:
+        request = {"index": index, "sample": sample, "epoch": epoch}
         with self._idle_process() as process:
             try:
                 bad = process.request(request).get("bad")
             except ReaderProcessCrash as crash:
                 bad = f"decoding it crashed the reader process ({crash})"
             if bad is not None:
-                raise BadRecordError(self._records.location(number), bad)
+                raise BadRecordError(self._records.location(index), bad)
             out[:] = process.pixels[0]
 
 
@@ -300,7 +303,7 @@ def _handle_request(reader: PhotoReader, request: Any, pixels: Pixels) -> dict[s
         ids = np.array(request["ids"], np.int64)
         return {"failed": reader.read_batch(ids, request["epoch"], pixels[: len(ids)], no_op)}
     try:
-        reader.read_one(request["number"], request["sample"], request["epoch"], pixels[0])
+        reader.read_one(request["index"], request["sample"], request["epoch"], pixels[0])
         return {}
     except BadRecordError as error:
         return {"bad": error.reason}

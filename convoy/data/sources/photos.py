@@ -47,11 +47,11 @@ class PhotoSource(Source):
         return self.replacements.labels.take(ids)
 
     def content(self, ids: Ids) -> bytes:
-        encoded = hashlib.sha256()
-        for number in ids.tolist():
-            with suppress(BadRecordError):  # whether bad records are allowed is decided on use
-                encoded.update(self.records.read(number).encoded)
-        return encoded.digest()
+        digest = hashlib.sha256()
+        for index in ids.tolist():
+            with suppress(BadRecordError):  # bad records are handled when they are read
+                digest.update(self.records.read(index).encoded)
+        return digest.digest()
 
     def training_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         rule = config.crop_rule if config.augment else None

@@ -1,6 +1,6 @@
 """Sources with images of one size: in memory, cached, or generated.
 
-To add a data set with images of one size, derive from `PixelSource`, define `pixels`, `labels` and
+To add a dataset with images of one size, derive from `PixelSource`, define `pixels`, `labels` and
 `__len__`, and open it by name in `sources/open.py`.
 """
 

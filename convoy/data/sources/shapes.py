@@ -1,4 +1,4 @@
-"""Synthetic data set of ten shapes, drawn from signed distances (negative inside the outline).
+"""Synthetic dataset of ten shapes, drawn from signed distances (negative inside the outline).
 
 An outline maps coordinates, with the shape upright in the unit circle, to one distance per point.
 """
