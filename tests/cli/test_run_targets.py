@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.dry_runs import Meaning, dry, refusals, the_row, values
+from support.dry_runs import Meaning, dry, readme_row, refusals, values
 from support.readme_commands import ROWS, Row
 from support.run_convoy import TINY, convoy
 
@@ -14,9 +14,9 @@ VERBS = {
     "validation.py": "validate",
     "weight_avg.py": "average",
 }
-OF_RUN = [row for row in ROWS if "RUN" in row.tail and row.start.split()[1] in VERBS]
-NAMELESS = [row for row in OF_RUN if "--config" not in row.tail]
-NAMED = [row for row in OF_RUN if "--config" in row.tail]
+OF_RUN = [row for row in ROWS if "RUN" in row.arguments and row.program.split()[1] in VERBS]
+NAMELESS = [row for row in OF_RUN if "--config" not in row.arguments]
+NAMED = [row for row in OF_RUN if "--config" in row.arguments]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_the_plan_is_that_of_the_run(row: Row, run: Path) -> None:
 @pytest.mark.parametrize("row", NAMED)
 def test_a_run_has_its_own_configuration_which_is_reported(row: Row, run: Path) -> None:
     description = dry(command_for_run(row, run))
-    name = row.tail.split()[1]
+    name = row.arguments.split()[1]
 
     assert {"word": f"--config {name}", "reason": "a run has its own configuration"} in (
         description["dropped"]
@@ -80,7 +80,7 @@ def test_without_the_folder_the_run_is_unknown(row: Row) -> None:
 @pytest.mark.parametrize("row", NAMED)
 def test_without_the_folder_a_named_configuration_describes_the_training(row: Row) -> None:
     description = dry(row.line)
-    name = row.tail.split()[1]
+    name = row.arguments.split()[1]
 
     assert description["plan"]["model"] == "resnet50"
     assert description["command"].startswith(f"convoy validate RUN --config {name} ")
@@ -88,7 +88,7 @@ def test_without_the_folder_a_named_configuration_describes_the_training(row: Ro
 
 
 def test_training_starts_a_new_run_and_reports_it(run: Path) -> None:
-    row = the_row("train.py", "--shards 1", "RUN")
+    row = readme_row("train.py", "--shards 1", "RUN")
     description = dry(command_for_run(row, run))
 
     assert description["plan"]["model"] == "resnet50"

@@ -82,7 +82,7 @@ def test_limits_apply_to_every_item_of_a_list_and_not_to_none() -> None:
     assert driver.problem(None) is None
 
 
-OPTION_SAMPLES = unavailable_options.pretended_rows()
+OPTION_SAMPLES = unavailable_options.example_options()
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def run(
 
 def fail(way: str, rank: int = 2) -> LaunchResult:
     """Run workers of which one fails; its failure counts as the cause whenever it is noticed."""
-    return run(2, 2, "fail", LaunchOptions(settle_seconds=PATIENCE), way=way, rank=rank)
+    return run(2, 2, "fail", LaunchOptions(settle_seconds=PATIENCE), failure=way, rank=rank)
 
 
 def wait_for(folder: Path, name: str) -> list[str]:

@@ -58,8 +58,8 @@ def check_reduction(pool: ReplicaPool, case: Sum) -> None:
 def test_every_reduction_has_the_bits_of_a_single_replica(
     pool: ReplicaPool, way: str, accumulator: str
 ) -> None:
-    check_reduction(pool, Sum(300, 3, False, True, 600, accumulator=accumulator, way=way))
-    check_reduction(pool, Sum(300, 6, False, False, 600, accumulator=accumulator, way=way))
+    check_reduction(pool, Sum(300, 3, False, True, 600, accumulator=accumulator, reduction=way))
+    check_reduction(pool, Sum(300, 6, False, False, 600, accumulator=accumulator, reduction=way))
 
 
 @pytest.mark.evidence
@@ -70,7 +70,9 @@ def test_every_reduction_has_the_bits_of_a_single_replica(
 def test_every_reduction_and_count_has_the_bits_of_a_single_replica(
     pool: ReplicaPool, way: str, accumulator: str, count: int, sharded: bool
 ) -> None:
-    check_reduction(pool, Sum(300, count, False, sharded, 600, accumulator=accumulator, way=way))
+    check_reduction(
+        pool, Sum(300, count, False, sharded, 600, accumulator=accumulator, reduction=way)
+    )
 
 
 def in_double(case: Sum, pool: ReplicaPool) -> npt.NDArray[np.float64]:
@@ -85,7 +87,7 @@ def test_replicas_are_close_to_the_formula_in_double(
 ) -> None:
     """About ten roundings of 2^-24 of what the leaves are in size."""
     for count in ACCUMULATIONS:
-        case = Sum(300, count, fast, buffer_bytes=600, way=way)
+        case = Sum(300, count, fast, buffer_bytes=600, reduction=way)
         leaves = in_double(case, pool)
         numbers = 1 if way == "sum" else len(leaves)
         true, sizes = leaves.sum(0) / numbers, np.abs(leaves).sum(0) / numbers
@@ -98,10 +100,10 @@ def test_16_bit_sums_overflow_where_guarded_reductions_do_not(
     pool: ReplicaPool, fast: bool
 ) -> None:
     """Five leaves of 40,000 each; 65,504 is the most."""
-    case = Sum(300, 5, fast, buffer_bytes=600, accumulator="float16", alike=40000.0)
+    case = Sum(300, 5, fast, buffer_bytes=600, accumulator="float16", constant=40000.0)
     found = {}
     for way in ("sum", "mean", "running-mean", DIVIDED_FIRST, "auto"):
-        parts = unwrap(pool.run(reduce_twice, replace(case, way=way)))
+        parts = unwrap(pool.run(reduce_twice, replace(case, reduction=way)))
         found[way] = np.array([values[:300] for _, values in parts])
 
     assert np.isinf(found["sum"]).all() and np.isinf(found["mean"]).all()
@@ -113,9 +115,9 @@ def test_16_bit_sums_overflow_where_guarded_reductions_do_not(
 def test_training_has_the_bits_of_a_single_replica_and_differs_from_a_mean(
     pool: ReplicaPool, way: str
 ) -> None:
-    case = Case(12, buffer_bytes=20_000, way=way, updates=range(2))
+    case = Case(12, buffer_bytes=20_000, reduction=way, updates=range(2))
     expected = train(None, case)
     outcomes = unwrap(pool.run(train, case))
 
     assert {outcome.sha256 for outcome in outcomes} == {expected.sha256}
-    assert expected.sha256 != train(None, replace(case, way="mean")).sha256
+    assert expected.sha256 != train(None, replace(case, reduction="mean")).sha256

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from support.looped_pipelines import answer_around, infer_looped
+from support.looped_pipelines import infer_looped, predict_looped
 from support.pipelines import (
     Case,
     PipelinePool,
@@ -101,7 +101,7 @@ def test_looped_inference_has_the_logits_of_a_single_process(line: PipelinePool,
 @pytest.mark.parametrize("batches", range(1, 6))
 def test_looped_inference_runs_an_incomplete_group(line: PipelinePool, batches: int):
     case = case_around(line, rounds_on(line), batches)
-    *others, last = line.run(answer_around, case)
+    *others, last = line.run(predict_looped, case)
 
     assert last == answers_alone(case)
     assert others == [[None] * batches] * len(others)

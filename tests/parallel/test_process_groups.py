@@ -24,9 +24,9 @@ HERE_ONLY = Rendezvous(file=None, single_host=True)
 SCRIPT = """
 import json, os, sys
 from convoy.launch.world import World
-from support.group_targets import meet
+from support.group_targets import record_groups
 
-sys.exit(meet(World.from_environment(os.environ), json.loads(sys.argv[1])))
+sys.exit(record_groups(World.from_environment(os.environ), json.loads(sys.argv[1])))
 """
 
 
@@ -41,7 +41,9 @@ def seen(folder: Path, ranks: int) -> list[dict[str, Any]]:
 def meet(folder: Path, replicas: int, stages: int, span: int = 1) -> list[dict[str, Any]]:
     requested = {"replicas": replicas, "stages": stages}
     payload = {"folder": str(folder), "grid": requested, "span": span}
-    outcome = run_workers(grid(replicas, stages), "support.group_targets:meet", payload, threads=1)
+    outcome = run_workers(
+        grid(replicas, stages), "support.group_targets:record_groups", payload, threads=1
+    )
     assert outcome.code == 0, outcome.describe()
     return seen(folder, replicas * stages)
 
@@ -82,9 +84,11 @@ def test_consecutive_replicas_of_a_stage_form_a_norm_sync_group(
 ) -> None:
     ranks = meet(tmp_path, replicas, stages, span)
 
-    assert [rank["span"] for rank in ranks] == met
-    assert [rank["place"] for rank in ranks] == [[place, span] for place in places]
-    assert all(rank["apart"] for rank in ranks)
+    assert [rank["norm_sync"] for rank in ranks] == met
+    assert [rank["norm_sync_index_and_size"] for rank in ranks] == [
+        [place, span] for place in places
+    ]
+    assert all(rank["norm_sync_is_separate"] for rank in ranks)
 
 
 @pytest.mark.processes
@@ -100,7 +104,7 @@ def test_no_process_can_be_reached_from_outside(
 
     assert len(addresses) >= 4
     assert [ip for ip in addresses if not ip_address(ip).is_loopback] == []
-    assert [rank["elders_listen"] for rank in ranks] == [[]] * 4  # forkserver and supervisor
+    assert [rank["parents_listen"] for rank in ranks] == [[]] * 4  # forkserver and supervisor
 
 
 @pytest.mark.processes

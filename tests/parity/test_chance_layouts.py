@@ -41,7 +41,7 @@ QUICK_LAYOUTS = LAYOUTS[2:5]  # recomputation, stages and replicas; a resumed ru
 
 
 def bench_of(folder: Path, **more: object) -> LayoutProver:
-    small = FAMILIES["efficientnet by chance"]
+    small = FAMILIES["efficientnet with dropout"]
     requested = {**ASKED, **small.options, "image_size": small.size, **more}
     resolved = resolve(
         RequestedOptions(named_config=settings_from("test", requested), environment={})
@@ -94,13 +94,13 @@ def test_dropout_changes_the_weights(single_process: str | None, tmp_path: Path)
 
 
 PROVED = (
-    "efficientnet by chance",
-    "efficientnet by proxy",
+    "efficientnet with dropout",
+    "efficientnet with proxy norm",
     "efficientnet strided",
     "efficientnet one pass",
     "mobilenet",
     "mobilenet-v3-small",
-    "squeezenet by chance",
+    "squeezenet with dropout",
     "resnext11",
 )
 

@@ -62,7 +62,11 @@ def differing(line: PipelinePool, cases: Sequence[Case]) -> dict[Case, list[str]
 def differences(ours: StageResult, alone: StageResult) -> list[str]:
     assert ours.gradients.keys() == alone.gradients.keys()
     names = [name for name, item in ours.gradients.items() if item != alone.gradients[name]]
-    if (ours.statistics, ours.losses, ours.right) != (alone.statistics, alone.losses, alone.right):
+    if (ours.statistics, ours.losses, ours.correct) != (
+        alone.statistics,
+        alone.losses,
+        alone.correct,
+    ):
         names.append("statistics or results")
     return names
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from itertools import product
 
 import pytest
-from support.activation_bytes import Asked, Compared, compare, measure
+from support.activation_bytes import Compared, Options, compare, measure
 from support.pipelines import PipelinePool, pipeline_pool
 
 pytestmark = pytest.mark.processes
 
 CLOSE = 0.15
-KEPT: dict[str, Asked] = {
+KEPT: dict[str, Options] = {
     "all kept": {"enable_recompute": False},
     "recomputed": {"enable_recompute": True},
     "blocks kept": {"enable_recompute": True, "recompute_checkpoints": (r".*\d/\d|fire\d",)},
@@ -41,7 +41,7 @@ class Bench:
 PHOTOGRAPHS = ("resnet50", "mobilenet", "mobilenet-v3-small", "squeezenet")
 
 
-def asked_for(model: str, stages: int, schedule: str) -> Asked:
+def asked_for(model: str, stages: int, schedule: str) -> Options:
     photograph = model in PHOTOGRAPHS
     return {
         "model": model,
