@@ -17,7 +17,7 @@ test-slow: .venv/developed
 # What the tests draw at random, drawn anew (the suite itself repeats the same draws), and a million
 # damaged inputs for each reader of data files.
 fuzz: .venv/developed
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --hypothesis-profile=wandering tests/config tests/cli tests/planning
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --hypothesis-profile=random tests/config tests/cli tests/planning
 	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py
 
 bench: .venv/developed

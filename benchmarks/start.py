@@ -24,7 +24,7 @@ from support.readme_commands import ROWS  # noqa: E402 - it lies elsewhere
 
 HELP, PLAN = 0.3, 0.5  # seconds that an answer may take
 # One line of them names no program.
-LONGEST = max((row.line for row in ROWS if row.start.endswith(".py")), key=len)
+LONGEST = max((row.line for row in ROWS if row.program.endswith(".py")), key=len)
 
 
 @dataclass(frozen=True)

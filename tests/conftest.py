@@ -1,4 +1,4 @@
-"""What all tests share: quiet surroundings."""
+"""Fixtures and settings of all tests."""
 
 import signal
 from collections.abc import Iterator
@@ -9,17 +9,17 @@ from hypothesis import HealthCheck, settings
 
 from convoy.launch.processes import worker_context
 
-# A change is judged by the same drawn cases as the one before it; `make fuzz` draws new ones. No
-# case is judged by how long it takes: the machine may be busy.
-ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("same", ANY_SPEED, derandomize=True)
-settings.register_profile("wandering", ANY_SPEED, derandomize=False)
-settings.load_profile("same")
+# Every test run draws the same cases; `make fuzz` draws new ones. There are no deadlines, because
+# the machine may be busy.
+NO_DEADLINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", NO_DEADLINE, derandomize=True)
+settings.register_profile("random", NO_DEADLINE, derandomize=False)
+settings.load_profile("fixed")
 
 
 @pytest.fixture(autouse=True)
-def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of this machine's environment leaks in, and bits do not depend on its cores."""
+def _isolated_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests do not depend on the environment of this machine or its number of cores."""
     monkeypatch.delenv("DATA_DIR", raising=False)
     monkeypatch.delenv("CONVOY_TEST_FAULTS", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -27,9 +27,8 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _signals_are_heard() -> None:
-    """Also by what is started here: a shell lets its background jobs ignore an interrupt, and
-    `nohup` a hangup, and so would their children."""
+def _default_signal_handlers() -> None:
+    """Child processes inherit ignored signals, and a shell ignores SIGINT for background jobs."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -37,17 +36,17 @@ def _signals_are_heard() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _compiled_programs_are_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """torch's usual cache may hold programs for other vector instructions, or half a file."""
+def _empty_inductor_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The default cache may contain code for another CPU, or incomplete files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _workers_start_quickly(_signals_are_heard: None, _compiled_programs_are_our_own: None) -> None:
-    """One server for the workers of all tests, with all rooms loaded; it starts in the background.
+def _forkserver(_default_signal_handlers: None, _empty_inductor_cache: None) -> None:
+    """Start one forkserver for the workers of all tests, with all packages imported.
 
-    Whichever test came first would otherwise decide what it has loaded.
+    Otherwise the first test decides which packages it imports.
     """
     worker_context(["convoy.run.phase", "convoy.cli.train", "convoy.cli.prove"])

@@ -75,7 +75,7 @@ def test_a_class_name_exists_once() -> None:
 
 
 def test_no_small_module_has_a_single_importer() -> None:
-    """It belongs in the module that imports it; command-line modules may be short."""
+    """Such a module belongs in its importer; modules of the command line may be short."""
     assert small_single_importer_modules(MODULES, IMPORTS) == []
 
 
@@ -85,14 +85,14 @@ def test_no_small_module_has_a_single_importer() -> None:
 )
 def test_torch_free_packages_load_without_torch_and_numpy(packages: tuple[str, ...]) -> None:
     names = [module.name for module in MODULES if package_of(module.name) in packages]
-    # By name: one module is called `import`, which no statement can import.
-    loads = f"import sys; from importlib import import_module; [*map(import_module, {names})]"
-    script = f"{loads}; print({{'torch', 'numpy'}} & sys.modules.keys())"
-    loaded = subprocess.run(
+    # One module is called `import`, so an import statement cannot load it.
+    imports = f"import sys; from importlib import import_module; [*map(import_module, {names})]"
+    script = f"{imports}; print({{'torch', 'numpy'}} & sys.modules.keys())"
+    process = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
 
-    assert loaded.stdout.strip() == "set()"
+    assert process.stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

@@ -1,4 +1,4 @@
-"""Each code rule on a minimal bad example, which must fail, and on good ones."""
+"""Each code rule reports minimal bad examples and accepts good ones."""
 
 import pytest
 from support.code_rules import (
@@ -49,7 +49,7 @@ BAD: list[tuple[Rule, str]] = [
     (no_unsafe_loading, "eval(text)"),
     (no_unsafe_loading, "exec(text)"),
     (no_unsafe_loading, "subprocess.run(line, shell=True)"),
-    (no_unsafe_loading, "subprocess.run(line, shell=wanted)"),
+    (no_unsafe_loading, "subprocess.run(line, shell=enabled)"),
     (no_unsafe_loading, "np.load(path, allow_pickle=True)"),
     (names_are_meaningful, "class RunManager: ..."),
     (names_are_meaningful, "class BaseLayer: ..."),
@@ -140,10 +140,10 @@ def test_a_forbidden_library_is_reported(name: str, text: str) -> None:
 
 
 def test_import_cycles_are_reported() -> None:
-    line = {"a": {"b", "d"}, "b": {"c"}, "c": {"d"}}
+    acyclic = {"a": {"b", "d"}, "b": {"c"}, "c": {"d"}}
 
-    assert find_cycle(line) == []
-    assert set(find_cycle({**line, "d": {"b"}})) == {"b", "c", "d"}
+    assert find_cycle(acyclic) == []
+    assert set(find_cycle({**acyclic, "d": {"b"}})) == {"b", "c", "d"}
 
 
 def test_a_module_imported_from_its_package_counts_as_the_module() -> None:

@@ -21,7 +21,7 @@ TRAINING = ("train", "plan")
 
 
 def commands(page: Path, program: str) -> list[list[str]]:
-    """The command lines of a page's console blocks that call a program, without `> FILE`."""
+    """The commands of a program in the console blocks of a page, without `> FILE`."""
     blocks = re.findall(r"```console\n(.*?)```", page.read_text(), re.S)
     lines = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
     words = [shlex.split(line.partition(" > ")[0], comments=True) for line in lines]
@@ -67,10 +67,10 @@ def test_the_docs_contain_commands() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_that_a_page_mentions_exists(page: Path) -> None:
-    named = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|yaml|md))`", page.read_text())
+    names = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|yaml|md))`", page.read_text())
     missing = [
         name
-        for name in named
+        for name in names
         if not (ROOT / name).exists() and not (ROOT / "convoy" / name).exists()
     ]
 
@@ -89,9 +89,13 @@ def test_the_generated_files_are_up_to_date() -> None:
     assert write_docs.outdated() == []
 
 
-def test_the_page_of_options_distinguishes_the_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_of_options_shows_the_support_of_each_option(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for module in (options_page, option_docs):
-        monkeypatch.setattr(module, "option_table", unavailable_options.pretended_table)
+        monkeypatch.setattr(
+            module, "option_table", unavailable_options.table_with_unavailable_options
+        )
     page = options_page.options_page()
     cells = {line.split("`")[1]: line.split(" | ") for line in page.splitlines() if "| `--" in line}
 

@@ -20,7 +20,7 @@ from convoy.files import (
 )
 
 
-def refusing(code: int):
+def failing_call(code: int):
     """A system call that fails with this error."""
 
     def fail(*_: object, **__: object) -> None:
@@ -32,23 +32,23 @@ def refusing(code: int):
 def test_the_content_is_on_disk_before_the_name_and_the_name_before_the_return(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps, syncing, replacing = [], os.fsync, os.replace
+    steps, real_fsync, real_replace = [], os.fsync, os.replace
 
     def sync(descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         steps.append(("sync", path.name.partition(".tmp-")[0], path.is_dir() or path.read_text()))
-        syncing(descriptor)
+        real_fsync(descriptor)
 
     def replace(old: Path, new: Path) -> None:
         steps.append(("rename", Path(new).name, True))
-        replacing(old, new)
+        real_replace(old, new)
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "replace", replace)
-    write_atomically(tmp_path / "plan.json", [b"whole ", b"content"])
+    write_atomically(tmp_path / "plan.json", [b"complete ", b"content"])
 
     assert steps == [
-        ("sync", ".plan.json", "whole content"),
+        ("sync", ".plan.json", "complete content"),
         ("rename", "plan.json", True),
         ("sync", tmp_path.name, True),
     ]
@@ -61,7 +61,7 @@ def test_a_failed_write_leaves_only_the_old_file(
     path = tmp_path / "plan.json"
     path.write_text("old")
     with monkeypatch.context() as patched:
-        patched.setattr(os, call, refusing(errno.ENOSPC))
+        patched.setattr(os, call, failing_call(errno.ENOSPC))
         with pytest.raises(StorageError, match=r"plan\.json: .*ENOSPC\), [\d,]+ bytes free") as e:
             write_atomically(path, [b"new"])
 
@@ -74,7 +74,7 @@ def test_any_error_in_the_block_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "weights.onnx"
     path.write_text("old")
     with pytest.raises(ValueError, match="stop"), atomic_path(path, ".onnx") as temporary:
-        temporary.write_text("half")
+        temporary.write_text("incomplete")
         assert temporary.parent == tmp_path and temporary.suffix == ".onnx"
         raise ValueError("stop")
 
@@ -113,7 +113,7 @@ def test_file_systems_without_fsync_of_folders_are_tolerated(
 ) -> None:
     def sync(descriptor: int) -> None:
         assert stat.S_ISDIR(os.fstat(descriptor).st_mode)
-        refusing(errno.__dict__[code])()
+        failing_call(errno.__dict__[code])()
 
     monkeypatch.setattr(os, "fsync", sync)
     if tolerated:
@@ -145,7 +145,7 @@ def test_too_little_space_is_an_error_before_anything_is_written(
 @pytest.mark.parametrize(
     ("code", "remedy"),
     [
-        ("ENOSPC", "make room"),
+        ("ENOSPC", "free some space"),
         ("EDQUOT", "quota"),
         ("EROFS", "mount"),
         ("EACCES", "permissions"),
@@ -157,23 +157,23 @@ def test_a_storage_error_contains_action_path_reason_and_remedy(
     tmp_path: Path, code: str, remedy: str
 ) -> None:
     number = errno.__dict__[code]
-    remedy = "choose another --data-dir"
+    alternative = "choose another --data-dir"
     with (
         pytest.raises(StorageError) as caught,
-        storage_errors("write", tmp_path / "x", remedy=remedy),
+        storage_errors("write", tmp_path / "x", remedy=alternative),
     ):
         raise OSError(number, "ignored")
     text = str(caught.value)
 
     assert text.startswith(f"cannot write {tmp_path / 'x'}: {os.strerror(number)} ({code})")
-    assert remedy in text and text.endswith("choose another --data-dir")
+    assert remedy in text and text.endswith(alternative)
     assert ("bytes free" in text) == (code in ("ENOSPC", "EDQUOT"))
 
 
 def test_unknown_free_space_is_reported_as_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "statvfs", refusing(errno.ENOSYS))
+    monkeypatch.setattr(os, "statvfs", failing_call(errno.ENOSYS))
 
     with (
         pytest.raises(StorageError, match="an unknown number of bytes free"),

@@ -26,7 +26,7 @@ from convoy.machine import (
 @pytest.fixture
 def _without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
-        monkeypatch.setenv(name, "")  # so that it is put back whatever the test does
+        monkeypatch.setenv(name, "")  # restores the variable after the test
         monkeypatch.delenv(name)
 
 
@@ -85,7 +85,7 @@ def test_a_malloc_setting_of_the_user_is_not_changed(
     assert library.calls == []
 
 
-def test_another_c_library_is_not_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_c_library_without_mallopt_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
 
     keep_freed_memory()

@@ -10,13 +10,13 @@ from convoy.rng import bits, integers, key, permutation, uniform
 
 STREAM = 929110050809378275  # key(42, "order", 3)
 COUNTERS = st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=50)
-# Of the sampling noise: about one figure in 10^9 lies farther out by chance. The streams are fixed,
-# so a test that passes once passes always.
+# Standard deviations: about one random value in 10^9 is farther out. The streams are fixed, so a
+# test that passes once always passes.
 DEVIATIONS = 6
 
 
 def plain_bits(stream: int, *counters: int) -> int:
-    """The same function in whole numbers of Python, written from splitmix64's definition."""
+    """The definition of splitmix64 in Python integers."""
     mask, golden = 2**64 - 1, 0x9E3779B97F4A7C15
     state = stream
     for step in [*(counter + 1 for counter in counters), 1]:
@@ -28,11 +28,11 @@ def plain_bits(stream: int, *counters: int) -> int:
 
 
 def chi_square_deviations(counts: npt.NDArray[np.int64]) -> float:
-    """How far chi-square is from what noise gives, as deviations of a normal (Wilson-Hilferty)."""
-    expected, free = counts.sum() / counts.size, counts.size - 1
+    """Chi-square minus its expectation, in standard deviations (Wilson-Hilferty)."""
+    expected, freedom = counts.sum() / counts.size, counts.size - 1
     chi_square = ((counts - expected) ** 2 / expected).sum()
-    spread = 2 / (9 * free)
-    return float(((chi_square / free) ** (1 / 3) - (1 - spread)) / np.sqrt(spread))
+    spread = 2 / (9 * freedom)
+    return float(((chi_square / freedom) ** (1 / 3) - (1 - spread)) / np.sqrt(spread))
 
 
 def test_keys_never_change() -> None:
@@ -53,7 +53,7 @@ def test_the_first_draws_never_change() -> None:
     assert int(bits(STREAM, 7, 8)) == 0x41DFAB4C54A73024
 
 
-def test_numbers_and_orders_of_the_first_draws_never_change() -> None:
+def test_the_first_numbers_and_permutations_never_change() -> None:
     assert uniform(STREAM, np.arange(5)).tolist() == [
         0.37496316763123905,
         0.917391297247864,
@@ -77,7 +77,7 @@ def test_distinct_words_give_distinct_keys() -> None:
         *(("a\x1f\x1fb",), ("a\x1fb",), (-1,), ("int:1",), (0,)),
     ]
 
-    assert len({key(*each) for each in words}) == len(words)
+    assert len({key(*item) for item in words}) == len(words)
 
 
 def test_a_numpy_integer_gives_the_same_key() -> None:
@@ -132,23 +132,23 @@ def test_integers_are_evenly_distributed(seed: int, below: int) -> None:
 def test_neighbors_in_every_counter_are_independent() -> None:
     draws = integers(STREAM, 8, np.arange(500)[:, None], np.arange(400))
     pairs = {"across": (draws[:, ::2], draws[:, 1::2]), "down": (draws[::2], draws[1::2])}
-    off = {
-        name: chi_square_deviations(np.bincount((8 * item + two).ravel(), minlength=64))
-        for name, (item, two) in pairs.items()
+    deviations = {
+        name: chi_square_deviations(np.bincount((8 * first + second).ravel(), minlength=64))
+        for name, (first, second) in pairs.items()
     }
 
-    assert {name: far for name, far in off.items() if abs(far) >= DEVIATIONS} == {}
+    assert {name: item for name, item in deviations.items() if abs(item) >= DEVIATIONS} == {}
 
 
 def test_every_bit_is_set_half_of_the_time() -> None:
     draws = bits(STREAM, np.arange(100_000))
     ones = (draws[:, None] >> np.arange(64, dtype=np.uint64) & np.uint64(1)).sum(axis=0)
-    noise = np.sqrt(100_000 / 4)  # deviation of a count of fair coins
+    noise = np.sqrt(100_000 / 4)  # standard deviation of the number of set bits
 
     assert (np.abs(ones - 50_000.0) < DEVIATIONS * noise).all()
 
 
-def test_uniform_numbers_are_multiples_of_the_step_below_one() -> None:
+def test_uniform_numbers_are_multiples_of_the_step_and_below_one() -> None:
     draws = uniform(STREAM, np.arange(10_000))
 
     assert draws.min() >= 0 and draws.max() < 1
@@ -177,7 +177,7 @@ def test_a_permutation_differs_for_every_seed_and_epoch() -> None:
 
 def test_every_index_has_every_position_equally_often() -> None:
     orders = np.array([permutation(key(epoch, "places"), 6) for epoch in range(6000)])
-    counts = np.array([np.bincount(orders[:, place], minlength=6) for place in range(6)])
-    noise = np.sqrt(6000 * 1 / 6 * 5 / 6)  # deviation of a count with chance 1/6
+    counts = np.array([np.bincount(orders[:, position], minlength=6) for position in range(6)])
+    noise = np.sqrt(6000 * 1 / 6 * 5 / 6)  # standard deviation of a count with probability 1/6
 
     assert (np.abs(counts - 1000) < DEVIATIONS * noise).all()

@@ -28,7 +28,7 @@ def test_micro_batches_are_counted_update_by_update():
         (
             range(4, 6),
             [(0, 4), (0, 5), (1, 4), (1, 5)],
-        ),  # the third replica, two micro-batches each
+        ),  # the third replica with two micro-batches each
         (range(1, 8, 2), [(0, 1), (0, 3), (0, 5), (0, 7)]),  # every second micro-batch
     ],
 )

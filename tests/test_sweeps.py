@@ -1,4 +1,4 @@
-"""Sweeps: every case runs, fixtures and other parameters stay, a failure names its case."""
+"""Sweeps run every case, work with fixtures and parameters, and name the case of a failure."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_a_failure_names_its_case():
 
 @pytest.mark.parametrize("name", ["one"])
 @sweep("size", [7])
-def test_fixtures_and_other_parameters_stay(tmp_path: Path, name: str, size: int):
+def test_a_sweep_works_with_fixtures_and_other_parameters(tmp_path: Path, name: str, size: int):
     assert tmp_path.is_dir() and (name, size) == ("one", 7)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.checkpoint_samples import entry_of, forge, ignore, refusal, small, vouch
+from support.checkpoint_samples import entry_of, forge, ignore, refusal, small, write_manifest
 
 from convoy.checkpoint import reading
 from convoy.checkpoint.format import FileEntry
@@ -91,7 +91,7 @@ def test_a_manifest_that_names_another_file_opens_nothing(
     forged = forge(tmp_path / "update-3", {})
     (tmp_path / "outside").write_bytes(b"secret")
     entry = entry_of(b"secret")
-    vouch(forged, {"model.safetensors": entry, "state.json": entry, name: entry})
+    write_manifest(forged, {"model.safetensors": entry, "state.json": entry, name: entry})
     opened, original_open = [], os.open
 
     def record_open(path, *rest, **options):
@@ -142,7 +142,7 @@ def test_a_link_created_after_the_first_check_is_not_followed(
 def test_files_larger_than_the_memory_are_refused_before_they_are_read(tmp_path: Path):
     forged = forge(tmp_path / "update-3", {})
     state = entry_of((forged / "state.json").read_bytes())
-    vouch(forged, {"model.safetensors": FileEntry(2**50, "0" * 64), "state.json": state})
+    write_manifest(forged, {"model.safetensors": FileEntry(2**50, "0" * 64), "state.json": state})
 
     assert "bytes of memory to load" in refusal(forged)
 

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.run_convoy import Process, Slowed, convoy, wait_until
+from support.run_convoy import Process, SlowFileOperations, convoy, wait_until
 from support.small_photos import converted, write_photos
 
 from convoy.errors import ExitCode
@@ -70,7 +70,7 @@ def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
 def test_an_interrupt_exits_with_130_and_no_traceback(tmp_path: Path) -> None:
     data = write_photos(tmp_path / "photos", {"a": 1500, "b": 1500})
     line = ["data", "verify", data, "--workers=2", "--debug"]
-    process = Process(line, tmp_path, slowed=Slowed("open", ".JPEG", free=1500))
+    process = Process(line, tmp_path, slowed=SlowFileOperations("open", ".JPEG", num_fast=1500))
     wait_until(lambda: "reading: " in _error_output(tmp_path) or not process.alive)
     process.send(signal.SIGINT)
     result = process.wait()

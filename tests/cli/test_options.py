@@ -19,7 +19,9 @@ SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "convoy.schema.json"
 def restricted_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make --lr work on CUDA only, --seed nowhere, and two options with some values only."""
     for module in (option_docs, import_module("convoy.cli.options")):
-        monkeypatch.setattr(module, "option_table", unavailable_options.pretended_table)
+        monkeypatch.setattr(
+            module, "option_table", unavailable_options.table_with_unavailable_options
+        )
 
 
 def row_of(flag: str, out: str) -> list[str]:

@@ -4,7 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support.dry_runs import Meaning, dry, refusals, repeated, the_row, values
+from support.dry_runs import Meaning, dry, readme_row, refusals, repeated, values
 from support.readme_commands import ROWS, Row
 from support.readme_plans import PLANS, Figures
 from support.run_convoy import convoy
@@ -41,7 +41,7 @@ def test_a_command_has_the_same_plan_as_in_its_application(row: Row, expected: F
 
     assert plan_figures(description["plan"]) == expected
     assert description["dialect"] == row.dialect
-    assert description["program"] == Path(row.start.split()[1]).name
+    assert description["program"] == Path(row.program.split()[1]).name
     assert shlex.split(description["command"])[:2] == ["convoy", verb]
     # The canonical command sets exactly the same options.
     assert repeated(description, target="RUN") == values(description["plan"])
@@ -49,19 +49,19 @@ def test_a_command_has_the_same_plan_as_in_its_application(row: Row, expected: F
 
 
 def test_an_option_without_its_value_is_reported_by_name() -> None:
-    (message,) = refusals(the_row("--ipus-per-replica --mpi-local-args").line)
+    (message,) = refusals(readme_row("--ipus-per-replica --mpi-local-args").line)
 
     assert message.startswith("--ipus-per-replica needs a value")
 
 
 def test_python_without_a_program_is_refused_with_the_reason() -> None:
-    (message,) = refusals(the_row("python3 --config").line)
+    (message,) = refusals(readme_row("python3 --config").line)
 
     assert message.startswith("python3 is followed by --config")
     assert "`convoy run -- python3 train.py --config NAME`" in message
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if "my_config" in row.tail])
+@pytest.mark.parametrize("row", [row for row in ROWS if "my_config" in row.arguments])
 def test_an_unknown_configuration_is_reported(row: Row) -> None:
     (message,) = refusals(row.line)
 
@@ -70,14 +70,14 @@ def test_an_unknown_configuration_is_reported(row: Row) -> None:
 
 
 def test_an_unknown_benchmark_is_reported_by_name() -> None:
-    (message,) = refusals(the_row("--benchmark NAME").line)
+    (message,) = refusals(readme_row("--benchmark NAME").line)
 
     assert message.startswith("--benchmark 'NAME' is unknown; known: G16_EfficientNet_B4_pipelined")
     assert message.endswith(", …") and message.count("G16_") == 1
 
 
 def test_help_of_the_dialect_is_printed() -> None:
-    result = convoy("run", "--", *shlex.split(the_row("--help").line))
+    result = convoy("run", "--", *shlex.split(readme_row("--help").line))
 
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith("usage: train.py ")
@@ -85,8 +85,10 @@ def test_help_of_the_dialect_is_printed() -> None:
 
 
 def test_a_cluster_is_counted_in_processes_and_hosts() -> None:
-    topology = dry(the_row("mpirun", "TF_CONFIG").line)["plan"]["topology"]
-    large_topology = dry(the_row("--num-replicas=16 --num-instances=16").line)["plan"]["topology"]
+    topology = dry(readme_row("mpirun", "TF_CONFIG").line)["plan"]["topology"]
+    large_topology = dry(readme_row("--num-replicas=16 --num-instances=16").line)["plan"][
+        "topology"
+    ]
 
     assert topology == {"hosts": 2, "instances": 2, "replicas": 2, "stages": 1, "processes": 2}
     assert large_topology == {
@@ -101,7 +103,7 @@ def test_a_cluster_is_counted_in_processes_and_hosts() -> None:
 def assert_every_option_is_reported(row: Row, description: Meaning) -> None:
     """Every option is mapped or dropped."""
     reported = [entry["word"] for entry in description["became"] + description["dropped"]]
-    typed = [word.partition("=")[0] for word in shlex.split(row.tail) if word.startswith("--")]
+    typed = [word.partition("=")[0] for word in shlex.split(row.arguments) if word.startswith("--")]
     unreported = [word for word in typed if not any(entry.startswith(word) for entry in reported)]
     dropped = [entry["word"] for entry in description["dropped"]]
 

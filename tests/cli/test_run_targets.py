@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.dry_runs import Meaning, dry, refusals, the_row, values
+from support.dry_runs import Meaning, dry, readme_row, refusals, values
 from support.readme_commands import ROWS, Row
 from support.run_convoy import TINY, convoy
 
@@ -14,9 +14,9 @@ VERBS = {
     "validation.py": "validate",
     "weight_avg.py": "average",
 }
-RUN_ROWS = [row for row in ROWS if "RUN" in row.tail and row.start.split()[1] in VERBS]
-ROWS_WITHOUT_CONFIG = [row for row in RUN_ROWS if "--config" not in row.tail]
-ROWS_WITH_CONFIG = [row for row in RUN_ROWS if "--config" in row.tail]
+RUN_ROWS = [row for row in ROWS if "RUN" in row.arguments and row.program.split()[1] in VERBS]
+ROWS_WITHOUT_CONFIG = [row for row in RUN_ROWS if "--config" not in row.arguments]
+ROWS_WITH_CONFIG = [row for row in RUN_ROWS if "--config" in row.arguments]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_the_plan_is_that_of_the_run(row: Row, run: Path) -> None:
 @pytest.mark.parametrize("row", ROWS_WITH_CONFIG)
 def test_the_configuration_of_the_command_is_dropped_and_reported(row: Row, run: Path) -> None:
     description = dry(command_for_run(row, run))
-    name = row.tail.split()[1]
+    name = row.arguments.split()[1]
 
     assert {"word": f"--config {name}", "reason": "a run has its own configuration"} in (
         description["dropped"]
@@ -80,7 +80,7 @@ def test_a_missing_run_without_a_configuration_has_no_plan(row: Row) -> None:
 @pytest.mark.parametrize("row", ROWS_WITH_CONFIG)
 def test_the_plan_of_a_missing_run_is_that_of_the_named_configuration(row: Row) -> None:
     description = dry(row.line)
-    name = row.tail.split()[1]
+    name = row.arguments.split()[1]
 
     assert description["plan"]["model"] == "resnet50"
     assert description["command"].startswith(f"convoy validate RUN --config {name} ")
@@ -88,7 +88,7 @@ def test_the_plan_of_a_missing_run_is_that_of_the_named_configuration(row: Row) 
 
 
 def test_training_starts_a_new_run_and_drops_the_given_one(run: Path) -> None:
-    row = the_row("train.py", "--shards 1", "RUN")
+    row = readme_row("train.py", "--shards 1", "RUN")
     description = dry(command_for_run(row, run))
 
     assert description["plan"]["model"] == "resnet50"

@@ -25,7 +25,7 @@ my_config:
   replicas: 2
   validation: False
 """
-MY_CONFIG_ROWS = [row for row in ROWS if "my_config" in row.tail]
+MY_CONFIG_ROWS = [row for row in ROWS if "my_config" in row.arguments]
 
 
 @pytest.fixture(autouse=True)

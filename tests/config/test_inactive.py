@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from support.inactive_option_cases import (
     ACTIVE_CASES,
-    FOLDED,
+    ACTIVE_OPTIMIZER_CASES,
+    ACTIVE_PRECISION_CASES,
     INACTIVE_CASES,
-    NUMBERS_WITH_EFFECT,
+    SINGLE_DEVICE,
     STEP,
-    WITH_EFFECT,
 )
 from support.sweeps import sweep
 
@@ -94,10 +94,10 @@ def test_an_option_without_an_effect_is_reported_in_one_line(
         {"label_smoothing": 0.1, "label_smoothing_over": "others"},
         {"shards": 2, "pipeline_schedule": "grouped", "device_mapping": (1, 0)},
         {"pipeline_splits": ("layer2",), "pipeline_schedule": "grouped"},
-        {**FOLDED, "shards": 1},
-        {**FOLDED, "shards": 1, "device_mapping": (1, 1)},
-        {**FOLDED, "device_mapping": (1, 1), "device": "cpu"},
-        {**FOLDED, "enable_recompute": False},
+        {**SINGLE_DEVICE, "shards": 1},
+        {**SINGLE_DEVICE, "shards": 1, "device_mapping": (1, 1)},
+        {**SINGLE_DEVICE, "device_mapping": (1, 1), "device": "cpu"},
+        {**SINGLE_DEVICE, "enable_recompute": False},
         {"offload_optimizer": True},
         {
             "replicas": 2,
@@ -123,8 +123,8 @@ def test_an_option_without_an_effect_is_reported_in_one_line(
         {"checkpoint_output_path": "there"},
         {"hosts": 1, "instances": 1, "replicas": 1, "bn_span": 1, "shards": 1},
         *ACTIVE_CASES,
-        *WITH_EFFECT,
-        *NUMBERS_WITH_EFFECT,
+        *ACTIVE_OPTIMIZER_CASES,
+        *ACTIVE_PRECISION_CASES,
     ],
 )
 def test_an_option_with_an_effect_is_not_reported(values: dict[str, Any]) -> None:
@@ -303,11 +303,11 @@ def test_one_stage_is_the_same_with_every_schedule(schedule: str, accumulation: 
 @pytest.mark.parametrize(
     "values",
     [
-        FOLDED,
-        {**FOLDED, "shards": 1},
-        {**FOLDED, "device_mapping": (1, 1)},
-        {**FOLDED, "device_mapping": (0, 1)},
-        {**FOLDED, "device_mapping": (1, 1), "pipeline_schedule": "grouped"},
+        SINGLE_DEVICE,
+        {**SINGLE_DEVICE, "shards": 1},
+        {**SINGLE_DEVICE, "device_mapping": (1, 1)},
+        {**SINGLE_DEVICE, "device_mapping": (0, 1)},
+        {**SINGLE_DEVICE, "device_mapping": (1, 1), "pipeline_schedule": "grouped"},
     ],
 )
 def test_splits_are_inactive_if_the_plan_merges_the_stages(values: dict[str, Any]) -> None:

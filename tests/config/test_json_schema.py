@@ -147,7 +147,7 @@ def test_the_schema_contains_help_and_default(row: Option) -> None:
 def test_the_schema_describes_the_restrictions_of_an_option(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(option_docs, "option_table", unavailable_options.pretended_rows)
+    monkeypatch.setattr(option_docs, "option_table", unavailable_options.example_options)
     entries = json_schema()["definitions"]["configuration"]["properties"]
 
     assert entries["driver"] == {

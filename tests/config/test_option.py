@@ -82,7 +82,7 @@ def test_limits_apply_to_every_item_of_a_list_and_not_to_none() -> None:
     assert optimizer.problem(None) is None
 
 
-OPTIONS = unavailable_options.pretended_rows()
+OPTIONS = unavailable_options.example_options()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from convoy.config.option_docs import (
 from convoy.config.schema import option_table
 from convoy.config.sections.network import MODELS
 
-ROWS = unavailable_options.pretended_rows()
+ROWS = unavailable_options.example_options()
 
 
 @pytest.mark.parametrize(

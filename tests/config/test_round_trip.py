@@ -61,7 +61,7 @@ def test_every_value_is_restored_from_its_flags(values: dict[str, Any]) -> None:
 
 
 @option_values.LIGHT
-@given(option_values.agreeing())
+@given(option_values.consistent_values())
 def test_a_config_is_restored_from_its_file_and_from_flags(
     tmp_path_factory: pytest.TempPathFactory, values: dict[str, Any]
 ) -> None:

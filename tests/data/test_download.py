@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 from support.file_server import (
-    Answer,
+    Response,
     cut,
     ranged,
     serving,
     stalled,
     status,
-    unmeasured,
-    whole,
+    without_length,
+    without_ranges,
 )
 
 from convoy.data.download import download
@@ -43,14 +43,14 @@ def no_progress(done: int, total: int) -> None:
     assert 0 <= done <= total
 
 
-def ranges(part: Path, *responses: Answer) -> list[str | None]:
+def ranges(part: Path, *responses: Response) -> list[str | None]:
     """Download with these responses and return the requested ranges."""
     with serving(*responses) as server:
         download(server.url, part, TOTAL, no_progress)
-        return [requested for _, requested in server.asked]
+        return [requested for _, requested in server.requests]
 
 
-def error_message(part: Path, *responses: Answer) -> str:
+def error_message(part: Path, *responses: Response) -> str:
     with serving(*responses) as server, pytest.raises(DataError) as caught:
         download(server.url, part, TOTAL, no_progress)
     message = str(caught.value)
@@ -94,18 +94,18 @@ def test_a_partial_file_that_is_too_long_is_downloaded_again(part: Path) -> None
 def test_a_server_without_range_support_sends_everything_again(part: Path) -> None:
     part.write_bytes(b"x" * 4000)
 
-    assert ranges(part, whole(CONTENT)) == ["bytes=4000-"]
+    assert ranges(part, without_ranges(CONTENT)) == ["bytes=4000-"]
     assert part.read_bytes() == CONTENT
 
 
 def test_a_response_without_a_length_is_accepted(part: Path) -> None:
-    ranges(part, unmeasured(CONTENT))
+    ranges(part, without_length(CONTENT))
 
     assert part.read_bytes() == CONTENT
 
 
 def test_bytes_beyond_the_published_size_are_ignored(part: Path) -> None:
-    ranges(part, unmeasured(CONTENT * 3))
+    ranges(part, without_length(CONTENT * 3))
 
     assert part.read_bytes() == CONTENT
 
@@ -136,7 +136,7 @@ def test_a_file_of_another_size_is_refused_with_both_sizes(part: Path) -> None:
 
 def test_a_login_page_does_not_overwrite_the_partial_file(part: Path) -> None:
     part.write_bytes(CONTENT[:4000])
-    message = error_message(part, whole(b"<html>log in</html>"))
+    message = error_message(part, without_ranges(b"<html>log in</html>"))
 
     assert "offers 19 bytes" in message
     assert part.read_bytes() == CONTENT[:4000]
@@ -161,7 +161,7 @@ def test_the_last_attempt_fails_with_the_reason_and_a_hint(part: Path) -> None:
         download(server.url, part, TOTAL, no_progress)
     message = str(caught.value)
 
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
     assert f"the connection ended {TOTAL - 3000} bytes early" in message
     assert f"3 attempts, 3000 of {TOTAL} bytes downloaded" in message
     assert part.read_bytes() == CONTENT[:3000]
@@ -172,7 +172,7 @@ def test_a_permanent_error_is_not_retried(part: Path, code: int) -> None:
     with serving(status(code)) as server, pytest.raises(DataError, match=f"returned {code} "):
         download(server.url, part, TOTAL, no_progress)
 
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_without_a_network_the_error_has_a_hint(part: Path) -> None:
@@ -213,7 +213,7 @@ def test_the_proxy_of_the_environment_is_used(part: Path, monkeypatch: pytest.Mo
         monkeypatch.setenv("http_proxy", server.url.removesuffix("/set.tar.gz"))
         download(url, part, TOTAL, no_progress)
 
-    assert server.asked == [(url, None)]
+    assert server.requests == [(url, None)]
 
 
 def test_the_error_for_an_unreachable_server_has_the_reason_of_the_system(part: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_partial_download_is_resumed(
         fetch_archive(archive, target_folder)
 
     assert left_files == ["set.tar.gz.part"]
-    assert [requested for _, requested in server.asked] == [None, "bytes=5000-", "bytes=5000-"]
+    assert [requested for _, requested in server.requests] == [None, "bytes=5000-", "bytes=5000-"]
     assert names(target_folder) == ["cifar-10-batches-bin"]
 
 
@@ -152,7 +152,7 @@ def test_a_wrong_checksum_is_reported_with_the_expected_checksum(
 
     assert all(hashlib.md5(raw).hexdigest() in message for raw in (changed, packed))
     assert names(target_folder) == []
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_partial_file_of_another_archive_is_downloaded_again_once(
@@ -162,7 +162,7 @@ def test_a_partial_file_of_another_archive_is_downloaded_again_once(
     with serving(ranged(packed)) as server:
         fetch_archive(describe(packed, cifar_folder, server.url), target_folder)
 
-    assert [requested for _, requested in server.asked] == ["bytes=5000-", None]
+    assert [requested for _, requested in server.requests] == ["bytes=5000-", None]
     assert len(open_cifar(CIFAR10, target_folder, "validation")) == 20
 
 

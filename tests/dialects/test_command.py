@@ -8,8 +8,8 @@ from support.readme_commands import ROWS, Row
 from convoy.dialects.command import Command, shell_words, split_command
 from convoy.errors import ConfigError
 
-ROWS_WITH_PROGRAM = [row for row in ROWS if row.start != "python3"]
-(WITHOUT_PROGRAM,) = [row for row in ROWS if row.start == "python3"]
+ROWS_WITH_PROGRAM = [row for row in ROWS if row.program != "python3"]
+(WITHOUT_PROGRAM,) = [row for row in ROWS if row.program == "python3"]
 EIGHT_INSTANCES = (
     *("-v", "--numa-aware", "1", "--num-instances", "8", "--num-replicas", "16"),
     *("--ipus-per-replica", "1", "--mpi-local-args=--tag-output"),
@@ -46,16 +46,16 @@ def error_message(line: str) -> str:
 
 
 def expected_command(row: Row) -> Command:
-    python, *module, program = row.start.split()
-    calls = split_line(row.line).launchers[: 1 if row.front else 0]
-    return Command({}, calls, (python,), program, tuple(row.tail.split()), module == ["-m"])
+    python, *module, program = row.program.split()
+    calls = split_line(row.line).launchers[: 1 if row.launcher else 0]
+    return Command({}, calls, (python,), program, tuple(row.arguments.split()), module == ["-m"])
 
 
 def test_every_readme_command_is_split_as_expected() -> None:
     commands = {row.line: split_line(row.line) for row in ROWS_WITH_PROGRAM}
 
     assert commands == {row.line: expected_command(row) for row in ROWS_WITH_PROGRAM}
-    assert all(len(commands[row.line].launchers) == bool(row.front) for row in ROWS_WITH_PROGRAM)
+    assert all(len(commands[row.line].launchers) == bool(row.launcher) for row in ROWS_WITH_PROGRAM)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_every_readme_command_is_split_as_expected() -> None:
 def test_launchers_of_the_readmes_have_their_arguments(
     front: str, name: str, words: tuple[str, ...]
 ) -> None:
-    rows = [row for row in ROWS if row.front.startswith(front)]
+    rows = [row for row in ROWS if row.launcher.startswith(front)]
 
     assert rows
     assert all(launchers(row.line) == {name: words} for row in rows)

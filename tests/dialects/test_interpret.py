@@ -18,7 +18,7 @@ from convoy.dialects.interpret import Interpretation, interpret, read_launch
 from convoy.dialects.launch_request import LaunchRequest
 from convoy.errors import ConfigError
 
-LAUNCHER_LINES = list(dict.fromkeys(row.front for row in ROWS if row.start != "python3"))
+LAUNCHER_LINES = list(dict.fromkeys(row.launcher for row in ROWS if row.program != "python3"))
 # The settings that each of LAUNCHER_LINES requests.
 EIGHT_INSTANCES = {"instances": 8, "replicas": 16, "devices_per_replica": 1, "verbosity": 1}
 FOUR_HOSTS = {"hosts": 4, "verbosity": 1, "executable_cache_path": "exec_cache"}
@@ -74,12 +74,12 @@ def problem_lines(request: LaunchRequest) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.start != "python3"], ids=lambda r: r.line
+    "row", [row for row in ROWS if row.program != "python3"], ids=lambda r: r.line
 )
 def test_every_launcher_of_the_readmes_requests_the_expected_settings(row: Row) -> None:
     request = launch([row.line])
-    index = LAUNCHER_LINES.index(row.front)
-    lacks_a_value = "--ipus-per-replica --mpi" in row.front
+    index = LAUNCHER_LINES.index(row.launcher)
+    lacks_a_value = "--ipus-per-replica --mpi" in row.launcher
 
     assert requested_values(request) == REQUESTED[index]
     assert [word.word for word in request.dropped] == DROPPED[index]
@@ -96,7 +96,7 @@ def test_every_launcher_line_has_expected_values() -> None:
 
 
 def test_a_command_without_a_program_is_refused() -> None:
-    (row,) = [row for row in ROWS if row.start == "python3"]
+    (row,) = [row for row in ROWS if row.program == "python3"]
 
     with pytest.raises(ConfigError, match="python3 is followed by --config"):
         split_command([row.line], {})

@@ -46,7 +46,7 @@ def test_the_trainer_runs_the_planned_number_of_updates(updates: int) -> None:
     reason = run.train()
 
     assert reason == "done"
-    assert run.told(Updated) == list(range(1, updates + 1))
+    assert run.updates_with(Updated) == list(range(1, updates + 1))
 
 
 def test_the_trainer_matches_plain_torch() -> None:
@@ -63,11 +63,11 @@ def test_a_report_has_the_means_since_the_previous_one() -> None:
     run.train()
     per_report = 2 * plan.micro_batches
 
-    assert run.told(Reported) == [2, 4, 6, 8, 10]
+    assert run.updates_with(Reported) == [2, 4, 6, 8, 10]
     for number, report in enumerate(reports(run)):
         micro_batches = slice(number * per_report, (number + 1) * per_report)
         assert report.loss == pytest.approx(sum(plain.losses[micro_batches]) / per_report, rel=1e-4)
-        assert report.accuracy == sum(plain.right[micro_batches]) / (
+        assert report.accuracy == sum(plain.correct[micro_batches]) / (
             per_report * BATCH.micro_batch_size
         )
 
@@ -86,7 +86,7 @@ def test_the_last_report_covers_the_remaining_updates() -> None:
     run = small_run(small_plan(7, reports=1))
     run.train()
 
-    assert run.told(Reported) == [4, 7]
+    assert run.updates_with(Reported) == [4, 7]
 
 
 def test_events_are_in_order() -> None:
@@ -137,7 +137,7 @@ def test_a_stop_request_after_an_update_starts_no_other() -> None:
     run.on(Updated, 4, lambda: stop.request("interrupted"))
 
     assert run.train(0, stop) == "interrupted"
-    assert run.told(Updated)[-1] == 4
+    assert run.updates_with(Updated)[-1] == 4
 
 
 def test_a_stop_request_before_the_start_runs_no_update() -> None:
@@ -167,14 +167,14 @@ def test_stop_after_limits_the_number_of_updates(
     run = small_run(small_plan(6, stop_after=stop_after))
 
     assert run.train() == reason
-    assert run.told(Updated)[-1] == last
+    assert run.updates_with(Updated)[-1] == last
 
 
 def test_a_limit_that_has_passed_has_no_effect() -> None:
     run = small_run(small_plan(6, stop_after=3))
 
     assert run.train(3) == "done"
-    assert run.told(Updated) == [4, 5, 6]
+    assert run.updates_with(Updated) == [4, 5, 6]
 
 
 def test_a_complete_run_runs_no_update() -> None:
@@ -249,7 +249,7 @@ def test_synthetic_data_can_be_trained_on() -> None:
     run.trainer.micro_batches = replace(run.trainer.micro_batches, feed=synthetic)
 
     assert run.train() == "done"
-    assert run.told(Updated) == [1, 2, 3]
+    assert run.updates_with(Updated) == [1, 2, 3]
 
 
 def test_the_first_update_is_warm_up_and_not_counted() -> None:

@@ -114,7 +114,7 @@ def test_popart_running_variance_starts_at_zero():
 
 
 @pytest.mark.parametrize("application", ["pytorch", "tensorflow", "popart"])
-@pytest.mark.parametrize("name", ["resnext11", "efficientnet", "efficientnet by proxy"])
+@pytest.mark.parametrize("name", ["resnext11", "efficientnet", "efficientnet with proxy norm"])
 def test_weights_do_not_depend_on_the_stage_boundaries(name: str, application: str):
     layers = ALL[name].layers_with(weight_init=application)
     full = Slice(layers, build_layers(layers, seed=7)).named_tensors()

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from support.model_families import BY_CHANCE
+from support.model_families import RANDOM
 from support.networks import images_and_labels
 from torch import Tensor, nn
 
@@ -145,7 +145,7 @@ def test_the_gradient_has_the_mask_of_the_forward_pass(kind: Kind):
 def gradients(name: str, checkpoints: tuple[str, ...] | None) -> dict[str, Tensor]:
     """Two micro-batches forward, then both backward in reverse order."""
     position = StepPosition(range(2))
-    layers, size = BY_CHANCE[name].plan.layers, BY_CHANCE[name].size
+    layers, size = RANDOM[name].plan.layers, RANDOM[name].size
     network = Slice(layers, build_layers(layers, 1, position), position)
     module = network if checkpoints is None else RecomputedSlice(network, checkpoints, nullcontext)
     passes = [module.train()(images_and_labels(2, size, seed)[0])[0] for seed in range(2)]
@@ -155,7 +155,7 @@ def gradients(name: str, checkpoints: tuple[str, ...] | None) -> dict[str, Tenso
 
 
 @pytest.mark.parametrize("checkpoints", [(), ("blocks/3/0/conv_pwl", "fire4/relu", "pool8")])
-@pytest.mark.parametrize("name", BY_CHANCE)
+@pytest.mark.parametrize("name", RANDOM)
 def test_a_recomputed_pass_has_the_same_mask(name: str, checkpoints: tuple[str, ...]):
     plain, recomputed = gradients(name, None), gradients(name, checkpoints)
 
@@ -165,7 +165,7 @@ def test_a_recomputed_pass_has_the_same_mask(name: str, checkpoints: tuple[str, 
 
 def test_a_slice_only_counts_training_micro_batches():
     position = StepPosition(range(2))
-    layers, size = BY_CHANCE["squeezenet by chance"].plan.layers, 31
+    layers, size = RANDOM["squeezenet with dropout"].plan.layers, 31
     network = Slice(layers, build_layers(layers, 1, position), position)
     images, _ = images_and_labels(2, size)
     first = network.train()(images)[0]

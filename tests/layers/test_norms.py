@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.thread_replicas import ThreadPartner, together
+from support.thread_replicas import ThreadPartner, run_in_threads
 from torch import Tensor, nn
 
 from convoy.layers.modules import Add, GlobalPool, PadChannels
@@ -118,7 +118,7 @@ def statistics_after(partner: ThreadPartner, group: int) -> Tensor:
     norm, _ = pair()
     norm.sync_with(partner)
     for micro in range(2):
-        norm(joint_batch(group, micro).chunk(2)[partner.place])
+        norm(joint_batch(group, micro).chunk(2)[partner.index])
     others = [pair()[1] for _ in range(2)]
     remote = []
     for micro, other in enumerate(others):
@@ -145,7 +145,7 @@ def test_shared_statistics_of_a_micro_batch_are_applied_once(group: int):
         for micro in range(2):
             reference(joint_batch(span, micro))
     expected = torch.cat([reference.running_mean, reference.running_var])
-    for statistics in together(2, lambda partner: statistics_after(partner, group)):
+    for statistics in run_in_threads(2, lambda partner: statistics_after(partner, group)):
         torch.testing.assert_close(statistics, expected, rtol=1e-6, atol=1e-7)
 
 

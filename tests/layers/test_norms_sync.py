@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.networks import build_slice, images_and_labels, small_layers
-from support.thread_replicas import ThreadPartner, together
+from support.thread_replicas import ThreadPartner, run_in_threads
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -75,10 +75,10 @@ def run_synced(span: int, inputs: Tensor, grad_output: Tensor) -> PassResult:
     def run_partner(partner: ThreadPartner) -> PassResult:
         norm = norm_of(make_batch_norm).to(inputs.dtype)
         norm.sync_with(partner)
-        mine = [full.chunk(span)[partner.place] for full in (inputs, span * grad_output)]
+        mine = [full.chunk(span)[partner.index] for full in (inputs, span * grad_output)]
         return forward_backward(norm, *mine)
 
-    parts = together(span, run_partner)
+    parts = run_in_threads(span, run_partner)
     return PassResult(
         torch.cat([part.outputs for part in parts]),
         torch.cat([part.grad_inputs for part in parts]) / span,
@@ -162,9 +162,9 @@ def train_resnet_synced(span: int, images: Tensor, labels: Tensor) -> dict[str, 
         network = build_slice(small_layers(), seed=4).to(images.dtype)
         for norm in norms_of(network):
             norm.sync_with(partner)
-        return train(network, images.chunk(span)[partner.place], labels.chunk(span)[partner.place])
+        return train(network, images.chunk(span)[partner.index], labels.chunk(span)[partner.index])
 
-    parts = together(span, run_partner)
+    parts = run_in_threads(span, run_partner)
     means = {name: torch.stack([part[name] for part in parts]).mean(0) for name in parts[0]}
     return means | {"images": torch.cat([part["images"] for part in parts]) / span}
 
@@ -204,7 +204,7 @@ def run_several_micro_batches(
     norm.sync_with(partner)
     layers = nn.Sequential(norm, nn.Tanh(), nn.Conv2d(CHANNELS, CHANNELS, 1, bias=False))
     layers[2].weight.data = noise(CHANNELS, CHANNELS, 1, 1).float()
-    inputs = [noise(3, CHANNELS, 4, 4, seed=8 * partner.place + item).float() for item in range(4)]
+    inputs = [noise(3, CHANNELS, 4, 4, seed=8 * partner.index + item).float() for item in range(4)]
     outputs = [
         checkpoint(
             layers,
@@ -225,7 +225,7 @@ def run_several_micro_batches(
             *(parameter.grad for parameter in layers.parameters()),
         ]
     statistics = [item for pair in norm.pending_statistics for item in pair]
-    counts = torch.tensor([partner.meetings, len(norm.sync.pending)])
+    counts = torch.tensor([partner.num_gathers, len(norm.sync.pending)])
     return [
         counts,
         *outputs,
@@ -236,8 +236,10 @@ def run_several_micro_batches(
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]], ids=str)
 def test_a_recomputed_pass_has_the_same_bits_and_gathers_nothing(order: list[int]):
-    plain = together(2, lambda partner: run_several_micro_batches(partner, False, [0, 1, 2, 3]))
-    recomputed = together(2, lambda partner: run_several_micro_batches(partner, True, order))
+    plain = run_in_threads(
+        2, lambda partner: run_several_micro_batches(partner, False, [0, 1, 2, 3])
+    )
+    recomputed = run_in_threads(2, lambda partner: run_several_micro_batches(partner, True, order))
 
     for expected, actual in zip(plain, recomputed, strict=True):
         assert expected[0].tolist() == [8, 0]  # one gather per pass, nothing pending
@@ -245,7 +247,7 @@ def test_a_recomputed_pass_has_the_same_bits_and_gathers_nothing(order: list[int
 
 
 def test_replicas_of_a_span_have_bit_identical_statistics():
-    first, second = together(
+    first, second = run_in_threads(
         2, lambda partner: run_several_micro_batches(partner, False, [0, 1, 2, 3])[5:13]
     )
 
@@ -303,7 +305,7 @@ def test_pending_statistics_without_backward_are_discarded_with_the_update():
         PendingStatistics([norm]).discard()
         return len(norm.sync.pending)
 
-    assert together(2, run_partner) == [0, 0]
+    assert run_in_threads(2, run_partner) == [0, 0]
 
 
 def test_the_pending_variance_is_unbiased_over_all_samples():
@@ -312,10 +314,10 @@ def test_the_pending_variance_is_unbiased_over_all_samples():
     def run_partner(partner: ThreadPartner) -> tuple[Tensor, Tensor]:
         norm = norm_of(make_batch_norm)
         norm.sync_with(partner)
-        norm(inputs.chunk(2)[partner.place])
+        norm(inputs.chunk(2)[partner.index])
         return norm.pending_statistics[0]
 
     by_channel = inputs.transpose(0, 1).reshape(CHANNELS, -1)
-    for mean, variance in together(2, run_partner):
+    for mean, variance in run_in_threads(2, run_partner):
         torch.testing.assert_close(mean, by_channel.mean(1))
         torch.testing.assert_close(variance, by_channel.var(1, correction=1))

@@ -20,7 +20,7 @@ from convoy.parallel.slice import Slice
 
 CPU = torch.device("cpu")
 HALF_FORMATS = [FLOAT16, BFLOAT16]
-NAMES = ["resnet8 A", "resnet8 strided groups", "efficientnet", "efficientnet by proxy"]
+NAMES = ["resnet8 A", "resnet8 strided groups", "efficientnet", "efficientnet with proxy norm"]
 
 
 def make_network(name: str, arithmetic: Arithmetic) -> Slice:

@@ -45,9 +45,9 @@ def test_every_rank_gathers_all_values(tmp_path: Path) -> None:
                 "values": [0, 10, 20],
                 "decisions": [[0, 2**40, -1], [1, 2**40, -1], [2, 2**40, -1]],
                 "rows": [[0], [1], [2]],
-                "nothing": [[], [], []],
-                "heard": "from the first",
-                "silence": "",
+                "empty_rows": [[], [], []],
+                "received": "from rank 0",
+                "received_empty": "",
             }
         ]
         * 3
@@ -64,7 +64,7 @@ def test_every_rank_gathers_all_values(tmp_path: Path) -> None:
     ],
 )
 def test_a_process_out_of_sync_is_named_on_all_ranks(tmp_path: Path, how: str, theirs: str) -> None:
-    reported = run("diverge", tmp_path, 3, how=how)
+    reported = run("diverge", tmp_path, 3, difference=how)
 
     assert len(reported) == 3
     assert all("rank 0 is at sync point 1 (stop after update 7)" in item for item in reported)
@@ -73,7 +73,7 @@ def test_a_process_out_of_sync_is_named_on_all_ranks(tmp_path: Path, how: str, t
 
 @pytest.mark.processes
 def test_waiting_for_rank_zero_has_a_longer_timeout(tmp_path: Path) -> None:
-    assert run("delay_rank_zero", tmp_path, 3) == ["after all"] * 3
+    assert run("delay_rank_zero", tmp_path, 3) == ["after the delay"] * 3
 
 
 @pytest.mark.processes

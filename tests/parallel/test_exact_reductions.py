@@ -58,8 +58,12 @@ def check_reduction(pool: ReplicaPool, case: Sum) -> None:
 def test_every_reduction_has_the_bits_of_a_single_replica(
     pool: ReplicaPool, reduction: str, accumulator: str
 ) -> None:
-    check_reduction(pool, Sum(300, 3, False, True, 600, accumulator=accumulator, way=reduction))
-    check_reduction(pool, Sum(300, 6, False, False, 600, accumulator=accumulator, way=reduction))
+    check_reduction(
+        pool, Sum(300, 3, False, True, 600, accumulator=accumulator, reduction=reduction)
+    )
+    check_reduction(
+        pool, Sum(300, 6, False, False, 600, accumulator=accumulator, reduction=reduction)
+    )
 
 
 @pytest.mark.evidence
@@ -71,7 +75,7 @@ def test_every_reduction_and_count_has_the_bits_of_a_single_replica(
     pool: ReplicaPool, reduction: str, accumulator: str, count: int, sharded: bool
 ) -> None:
     check_reduction(
-        pool, Sum(300, count, False, sharded, 600, accumulator=accumulator, way=reduction)
+        pool, Sum(300, count, False, sharded, 600, accumulator=accumulator, reduction=reduction)
     )
 
 
@@ -87,7 +91,7 @@ def test_replicas_are_close_to_the_formula_in_double(
 ) -> None:
     """The bound is about ten roundings of 2^-24, relative to the magnitude of the leaves."""
     for count in ACCUMULATIONS:
-        case = Sum(300, count, fast, buffer_bytes=600, way=reduction)
+        case = Sum(300, count, fast, buffer_bytes=600, reduction=reduction)
         leaves = leaves_in_double(case, pool)
         divisor = 1 if reduction == "sum" else len(leaves)
         exact, magnitudes = leaves.sum(0) / divisor, np.abs(leaves).sum(0) / divisor
@@ -100,10 +104,10 @@ def test_16_bit_sums_overflow_where_guarded_reductions_do_not(
     pool: ReplicaPool, fast: bool
 ) -> None:
     """Five leaves of 40,000 each; the largest float16 is 65,504."""
-    case = Sum(300, 5, fast, buffer_bytes=600, accumulator="float16", alike=40000.0)
+    case = Sum(300, 5, fast, buffer_bytes=600, accumulator="float16", constant=40000.0)
     means = {}
     for reduction in ("sum", "mean", "running-mean", DIVIDED_FIRST, "auto"):
-        parts = unwrap(pool.run(reduce_twice, replace(case, way=reduction)))
+        parts = unwrap(pool.run(reduce_twice, replace(case, reduction=reduction)))
         means[reduction] = np.array([values[:300] for _, values in parts])
 
     assert np.isinf(means["sum"]).all() and np.isinf(means["mean"]).all()
@@ -115,9 +119,9 @@ def test_16_bit_sums_overflow_where_guarded_reductions_do_not(
 def test_training_has_the_bits_of_a_single_replica_and_differs_from_a_mean(
     pool: ReplicaPool, reduction: str
 ) -> None:
-    case = Case(12, buffer_bytes=20_000, way=reduction, updates=range(2))
+    case = Case(12, buffer_bytes=20_000, reduction=reduction, updates=range(2))
     expected = train(None, case)
     outcomes = unwrap(pool.run(train, case))
 
     assert {outcome.sha256 for outcome in outcomes} == {expected.sha256}
-    assert expected.sha256 != train(None, replace(case, way="mean")).sha256
+    assert expected.sha256 != train(None, replace(case, reduction="mean")).sha256

@@ -79,8 +79,8 @@ def test_buckets_sent_during_the_last_backward_change_no_bit(
     after = unwrap(pool.run(train, replace(case, overlapped=False)))
     during = unwrap(pool.run(train, case))
 
-    assert [outcome.early for outcome in after] == [0] * pool.replicas
-    assert all(outcome.early >= 8 for outcome in during)
+    assert [outcome.early_messages for outcome in after] == [0] * pool.replicas
+    assert all(outcome.early_messages >= 8 for outcome in during)
     assert [outcome.sha256 for outcome in during] == [outcome.sha256 for outcome in after]
 
 

@@ -11,7 +11,7 @@ from support.pipelines import (
     starts_of,
     train_all,
     train_stage,
-    train_unruly,
+    train_with_invalid_schedule,
     watch,
 )
 from torch.distributed.pipelining.schedules import (
@@ -106,7 +106,7 @@ def test_several_pipelines_run_in_the_same_processes(pool: PipelinePool):
 @pytest.mark.processes
 def test_a_schedule_that_exceeds_its_stash_is_an_error(tmp_path_factory):
     with pipeline_pool(1, tmp_path_factory.mktemp("pool")) as pool:
-        (result,) = pool.run(train_unruly, Case(micro_batches=3))
+        (result,) = pool.run(train_with_invalid_schedule, Case(micro_batches=3))
 
     assert "stage 0 of 1 stashes 2 activation sets" in result
     assert "unruly with 3 micro-batches" in result

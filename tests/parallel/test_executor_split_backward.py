@@ -77,8 +77,8 @@ def test_a_split_backward_has_the_bits_of_a_full_one(norm: str):
 
 
 SMALL = FAMILIES | {
-    "efficientnet by proxy, stored": Small(
-        {**FAMILIES["efficientnet by proxy"].options, "proxy_recompute": False}, 9
+    "efficientnet with proxy norm, stored": Small(
+        {**FAMILIES["efficientnet with proxy norm"].options, "proxy_recompute": False}, 9
     )
 }
 

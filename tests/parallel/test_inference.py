@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from support.looped_pipelines import answer_around, infer_looped
+from support.looped_pipelines import infer_looped, predict_looped
 from support.pipelines import (
     Case,
     PipelinePool,
@@ -107,7 +107,7 @@ def test_looped_inference_has_the_logits_of_a_single_process(pool: PipelinePool,
 @pytest.mark.parametrize("batches", range(1, 6))
 def test_looped_inference_runs_an_incomplete_group(pool: PipelinePool, batches: int):
     case = looped_case(pool, stages_per_process(pool), batches)
-    *others, last = pool.run(answer_around, case)
+    *others, last = pool.run(predict_looped, case)
 
     assert last == single_process_logits(case)
     assert others == [[None] * batches] * len(others)

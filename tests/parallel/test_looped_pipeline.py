@@ -3,7 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from support.looped_pipelines import LoopedResult, cross, in_order, leave_nothing, train_loop
+from support.looped_pipelines import (
+    LoopedResult,
+    count_remaining_tensors,
+    in_order,
+    receive_in_reverse_order,
+    train_loop,
+)
 from support.pipelines import Case, PipelinePool, pipeline_pool, starts_of
 
 pytestmark = pytest.mark.processes
@@ -62,11 +68,11 @@ def test_only_the_process_with_the_last_stage_has_results(pool: PipelinePool, ca
 
 
 def test_no_transfer_is_pending_after_the_update(pool: PipelinePool, case: Case):
-    assert pool.run(leave_nothing, case) == [0] * len(pool.pipes)
+    assert pool.run(count_remaining_tensors, case) == [0] * len(pool.pipes)
 
 
 def test_transfers_of_different_boundaries_are_not_confused(
     tmp_path_factory: pytest.TempPathFactory,
 ):
     with pipeline_pool(2, tmp_path_factory.mktemp("pair")) as pair:
-        assert pair.run(cross) == [[], [3, 1]]
+        assert pair.run(receive_in_reverse_order) == [[], [3, 1]]

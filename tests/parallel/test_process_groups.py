@@ -24,9 +24,9 @@ SINGLE_HOST = Rendezvous(file=None, single_host=True)
 SCRIPT = """
 import json, os, sys
 from convoy.launch.world import World
-from support.group_targets import meet
+from support.group_targets import record_groups
 
-sys.exit(meet(World.from_environment(os.environ), json.loads(sys.argv[1])))
+sys.exit(record_groups(World.from_environment(os.environ), json.loads(sys.argv[1])))
 """
 
 
@@ -42,7 +42,7 @@ def run_grid(folder: Path, replicas: int, stages: int, span: int = 1) -> list[di
     requested = {"replicas": replicas, "stages": stages}
     payload = {"folder": str(folder), "grid": requested, "span": span}
     outcome = run_workers(
-        topology(replicas, stages), "support.group_targets:meet", payload, threads=1
+        topology(replicas, stages), "support.group_targets:record_groups", payload, threads=1
     )
     assert outcome.code == 0, outcome.describe()
     return read_results(folder, replicas * stages)
@@ -90,9 +90,11 @@ def test_consecutive_replicas_of_a_stage_form_a_norm_sync_group(
 ) -> None:
     ranks = run_grid(tmp_path, replicas, stages, span)
 
-    assert [rank["span"] for rank in ranks] == groups
-    assert [rank["place"] for rank in ranks] == [[index, span] for index in indices]
-    assert all(rank["apart"] for rank in ranks)
+    assert [rank["norm_sync"] for rank in ranks] == groups
+    assert [rank["norm_sync_index_and_size"] for rank in ranks] == [
+        [index, span] for index in indices
+    ]
+    assert all(rank["norm_sync_is_separate"] for rank in ranks)
 
 
 @pytest.mark.processes
@@ -109,7 +111,7 @@ def test_no_process_can_be_reached_from_outside(
     assert len(addresses) >= 4
     assert [ip for ip in addresses if not ip_address(ip).is_loopback] == []
     # The forkserver and the supervisor.
-    assert [rank["elders_listen"] for rank in ranks] == [[]] * 4
+    assert [rank["parents_listen"] for rank in ranks] == [[]] * 4
 
 
 @pytest.mark.processes

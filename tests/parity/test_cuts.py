@@ -62,10 +62,10 @@ def differing_cases(pool: PipelinePool, cases: Sequence[Case]) -> dict[Case, lis
 def differences(ours: StageResult, expected: StageResult) -> list[str]:
     assert ours.gradients.keys() == expected.gradients.keys()
     names = [name for name, item in ours.gradients.items() if item != expected.gradients[name]]
-    if (ours.statistics, ours.losses, ours.right) != (
+    if (ours.statistics, ours.losses, ours.correct) != (
         expected.statistics,
         expected.losses,
-        expected.right,
+        expected.correct,
     ):
         names.append("statistics or results")
     return names

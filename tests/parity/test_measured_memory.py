@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from itertools import product
 
 import pytest
-from support.activation_bytes import Asked, Compared, compare, measure
+from support.activation_bytes import Compared, Options, compare, measure
 from support.pipelines import PipelinePool, pipeline_pool
 
 pytestmark = pytest.mark.processes
 
 TOLERANCE = 0.15
-RECOMPUTE: dict[str, Asked] = {
+RECOMPUTE: dict[str, Options] = {
     "all stored": {"enable_recompute": False},
     "recomputed": {"enable_recompute": True},
     "blocks stored": {"enable_recompute": True, "recompute_checkpoints": (r".*\d/\d|fire\d",)},
@@ -41,7 +41,7 @@ class MemoryBench:
 LARGE_IMAGES = ("resnet50", "mobilenet", "mobilenet-v3-small", "squeezenet")
 
 
-def options_for(model: str, stages: int, schedule: str) -> Asked:
+def options_for(model: str, stages: int, schedule: str) -> Options:
     large = model in LARGE_IMAGES
     return {
         "model": model,

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from support.model_families import ALL, BY_CHANCE
+from support.model_families import ALL, RANDOM
 from support.networks import images_and_labels
 from torch import Tensor
 
@@ -151,7 +151,7 @@ def different(left: Tensors, right: Tensors) -> list[str]:
 def test_a_split_before_any_layer_gives_the_same_bits(name: str):
     """Each run is split at every ninth layer, so nine runs cover all layers."""
     plan, size = ALL[name].plan, ALL[name].size
-    micro_batches = 2 if name in BY_CHANCE else 1
+    micro_batches = 2 if name in RANDOM else 1
     full = train(make_stages(plan, [0]), size, micro_batches)
 
     assert sum(bool(tensor.any()) for tensor in full.values()) > 0.8 * len(full)

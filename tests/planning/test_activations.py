@@ -1,7 +1,7 @@
 """The planned activation memory of a micro-batch against autograd and against measurements."""
 
 import pytest
-from support.activation_bytes import measure_alone
+from support.activation_bytes import measure_single_process
 from support.model_families import ALL as FAMILIES
 from support.model_families import Small
 from support.networks import (
@@ -12,7 +12,7 @@ from support.networks import (
     short_name,
     small_layers,
 )
-from support.saved_tensors import saved_bytes, small_change
+from support.saved_tensors import saved_bytes, unplanned_bytes
 from torch import Tensor
 
 from convoy.config.schema import build_config
@@ -52,7 +52,7 @@ def test_the_stash_after_any_split_of_every_family_matches_autograd(small: Small
         received = _received(layers[:start], images)
         saved = saved_bytes(Slice(layers[start:], modules), received, labels)
 
-        assert saved == 8 * stash.stashed + small_change(layers[start:], 2), layers[start].name
+        assert saved == 8 * stash.stashed + unplanned_bytes(layers[start:], 2), layers[start].name
 
 
 @pytest.mark.parametrize("layers", [small_layers(), small_layers("group"), bottleneck_layers()])
@@ -68,7 +68,7 @@ def test_the_stash_after_every_split_is_the_input_and_the_saved_tensors(
             Slice(layers[start:], modules), _received(layers[:start], images), labels
         )
 
-        assert saved == 8 * stash.stashed + small_change(layers[start:], 2), layers[start].name
+        assert saved == 8 * stash.stashed + unplanned_bytes(layers[start:], 2), layers[start].name
 
 
 def _received(before: tuple[LayerPlan, ...], images: Tensor) -> tuple[Tensor, ...]:
@@ -172,7 +172,7 @@ def test_the_planned_memory_of_one_process_matches(options: dict[str, object], m
     }
     (planned,) = plan_run(build_config(full)).memory
 
-    assert planned.activations == pytest.approx(measure_alone(full).activations, rel=0.05)
+    assert planned.activations == pytest.approx(measure_single_process(full).activations, rel=0.05)
 
 
 RECOMPUTE = {
@@ -188,8 +188,8 @@ SELECTED = (
     "resnet8 strided one pass",
     "efficientnet",
     "efficientnet strided",
-    "efficientnet by proxy",
-    "efficientnet by chance",
+    "efficientnet with proxy norm",
+    "efficientnet with dropout",
     "mobilenet",
     "squeezenet with bypass",
 )
@@ -214,7 +214,7 @@ def test_the_planned_memory_of_every_family_matches(name: str, recompute: str):
 
 @pytest.mark.parametrize("recompute", ["everything stored", "blocks"])
 def test_the_planned_memory_of_proxies_without_recomputation_matches(recompute: str):
-    small = FAMILIES["efficientnet by proxy"]
+    small = FAMILIES["efficientnet with proxy norm"]
     ratio = planned_to_measured_ratio(small, proxy_recompute=False, **RECOMPUTE[recompute])
 
     assert ratio == pytest.approx(1, rel=0.05)
@@ -231,7 +231,7 @@ def planned_to_measured_ratio(small: Small, **options: object) -> float:
         **options,
     }
     (planned,) = plan_run(build_config(full)).memory
-    return planned.activations / measure_alone(full).activations
+    return planned.activations / measure_single_process(full).activations
 
 
 CONFIGS = [
@@ -250,7 +250,7 @@ def test_saved_elements_match_autograd_except_for_norm_statistics(config: Networ
     elements = saved_elements(layers, Shape(3, 32))
     planned = 4 * 2 * (Shape(3, 32).elements + sum(elements))
 
-    assert saved_bytes(network, (images,), labels) == planned + small_change(layers, samples=2)
+    assert saved_bytes(network, (images,), labels) == planned + unplanned_bytes(layers, samples=2)
 
 
 @pytest.mark.parametrize("small", FAMILIES.values(), ids=FAMILIES.keys())
@@ -260,7 +260,7 @@ def test_saved_elements_of_every_family_match_autograd(small: Small):
     module = build_slice(network.layers)
     image = Shape(3, small.size)
     planned = 8 * (image.elements + sum(saved_elements(network.layers, image)))
-    change = small_change(network.layers, samples=2)
+    change = unplanned_bytes(network.layers, samples=2)
 
     assert saved_bytes(module, (images,), labels) == planned + change
 

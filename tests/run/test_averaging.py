@@ -74,16 +74,16 @@ def test_the_requested_number_of_newest_checkpoints_is_averaged(
 
 
 def test_an_urgent_stop_interrupts_averaging_at_the_next_micro_batch(folder: Path) -> None:
-    requested: list[int] = []
+    calls: list[int] = []
 
-    def after_three() -> bool:
-        requested.append(len(requested))
-        return len(requested) == 3
+    def stop_at_third_call() -> bool:
+        calls.append(len(calls))
+        return len(calls) == 3
 
     with pytest.raises(AveragingInterrupted):
-        average_checkpoints(CONFIG, folder, after_three)
+        average_checkpoints(CONFIG, folder, stop_at_third_call)
 
-    assert len(requested) == 3
+    assert len(calls) == 3
     assert not (folder / "averaged").exists()
 
 

@@ -60,7 +60,7 @@ def test_the_mean_is_computed_in_float64_and_rounded_once(dtype: torch.dtype):
 @pytest.mark.parametrize("decay", [0.0, 0.1, 0.9, 0.99])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_the_exponential_average_is_the_sum_of_its_powers(decay: float, dtype: torch.dtype):
-    """The first has the weight d^(n−1), checkpoint i the weight (1 − d) · d^(n−1−i)."""
+    """The first checkpoint has the weight d^(n−1), checkpoint i has (1 − d) · d^(n−1−i)."""
     checkpoints = random_checkpoints(dtype)
     last = len(checkpoints) - 1
     shares = [decay**last, *((1 - decay) * decay ** (last - i) for i in range(1, last + 1))]

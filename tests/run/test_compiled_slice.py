@@ -1,4 +1,4 @@
-"""Compiled slices: one program each, the results of the eager slice, statistics recorded once."""
+"""Compiled slices: one program each, equal to the eager slice, with statistics recorded once."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -72,12 +72,12 @@ def compiled(network: Network) -> Network:
 
 def trained(network: Network, passes: int = 2) -> list[Tensor]:
     """Return the outputs, gradients and statistics of training passes."""
-    (run,), images = network.stage_modules, images_and_labels(4, 8)
-    run.train()
+    (module,), (images, labels) = network.stage_modules, images_and_labels(4, 8)
+    module.train()
     outputs = []
     for _ in range(passes):
-        (logits,) = run(images[0])
-        F.cross_entropy(logits, images[1]).backward()
+        (logits,) = module(images)
+        F.cross_entropy(logits, labels).backward()
         outputs.append(logits.detach())
     gradients = [weight.grad for weight in network.slice.parameters()]
     statistics = [
@@ -102,28 +102,28 @@ STORED = RecomputePlan(enabled=False, checkpoints=())
 @pytest.mark.parametrize("plan", [STORED, RECOMPUTED], ids=["stored", "recomputed"])
 @pytest.mark.parametrize("synced", [False, True], ids=["single", "synced"])
 def test_traced_programs_are_bit_identical_to_the_slice(plan: RecomputePlan, synced: bool) -> None:
-    ours = with_recomputation(compiled(network_of(build_slice(small_layers()), synced)), plan)
-    theirs = trained(network_of(build_slice(small_layers()), synced))
+    network = with_recomputation(compiled(network_of(build_slice(small_layers()), synced)), plan)
+    expected = trained(network_of(build_slice(small_layers()), synced))
 
-    assert differences(trained(ours), theirs) == [0.0] * len(theirs)
+    assert differences(trained(network), expected) == [0.0] * len(expected)
 
 
 @pytest.mark.usefixtures("_traced")
 def test_a_slice_is_one_program_for_training_and_one_for_inference() -> None:
     network = compiled(network_of(build_slice(small_layers())))
-    (run,), (images, _) = network.stage_modules, images_and_labels(4, 8)
+    (module,), (images, _) = network.stage_modules, images_and_labels(4, 8)
     trained(network, passes=3)
-    run.eval()
+    module.eval()
     with torch.inference_mode():
-        run(images)
-        run(images)
-    trained(network_copy(network), passes=1)
+        module(images)
+        module(images)
+    trained(reset(network), passes=1)
 
     assert counters["stats"]["unique_graphs"] == 2
     assert not counters["graph_break"]
 
 
-def network_copy(network: Network) -> Network:
+def reset(network: Network) -> Network:
     """Reset statistics and gradients, as after an update."""
     for norm in network.norms:
         norm.pending_statistics.clear()
@@ -135,13 +135,13 @@ def network_copy(network: Network) -> Network:
 @pytest.mark.parametrize("synced", [False, True], ids=["single", "synced"])
 def test_recomputation_runs_the_same_program_and_records_no_statistics(synced: bool) -> None:
     layers = build_slice(small_layers())
-    ours = with_recomputation(compiled(network_of(layers, synced)), RECOMPUTED)
-    theirs = trained(network_of(build_slice(small_layers()), synced))
-    outputs = trained(ours)
+    network = with_recomputation(compiled(network_of(layers, synced)), RECOMPUTED)
+    expected = trained(network_of(build_slice(small_layers()), synced))
+    outputs = trained(network)
     programs = counters["stats"]["unique_graphs"]
-    trained(network_copy(ours))
+    trained(reset(network))
 
-    assert max(differences(outputs, theirs)) < 1e-4
+    assert max(differences(outputs, expected)) < 1e-4
     assert counters["stats"]["unique_graphs"] == programs
     assert not counters["graph_break"]
 
@@ -151,9 +151,9 @@ def test_synced_norms_run_eagerly_between_programs() -> None:
     layers = build_slice(small_layers())
     network = network_of(layers, synced=True)
     outputs = trained(compiled(network))
-    theirs = trained(network_of(build_slice(small_layers()), synced=True))
+    expected = trained(network_of(build_slice(small_layers()), synced=True))
 
-    assert max(differences(outputs, theirs)) < 1e-4
+    assert max(differences(outputs, expected)) < 1e-4
     assert counters["stats"]["unique_graphs"] == len(network.norms) + 1
     assert not counters["graph_break"]
 
@@ -172,7 +172,7 @@ RANDOM_LAYERS = (
 
 
 def random_slice() -> Slice:
-    """A slice with dropout; every micro-batch has other masks."""
+    """A slice with dropout; each micro-batch has different masks."""
     position = StepPosition(range(4))
     return Slice(RANDOM_LAYERS, build_layers(RANDOM_LAYERS, 0, position), position)
 
@@ -183,10 +183,10 @@ def test_random_masks_are_new_for_each_micro_batch(checkpoints: tuple[str, ...])
     plan = RecomputePlan(enabled=bool(checkpoints), checkpoints=checkpoints)
     outputs = trained(with_recomputation(compiled(network_of(random_slice())), plan), passes=4)
     programs = counters["stats"]["unique_graphs"]
-    theirs = trained(network_of(random_slice()), passes=4)
+    expected = trained(network_of(random_slice()), passes=4)
 
-    assert max(differences(outputs, theirs)) < 1e-4
-    assert len({tensor.sum().item() for tensor in theirs[:4]}) == 4
+    assert max(differences(outputs, expected)) < 1e-4
+    assert len({tensor.sum().item() for tensor in expected[:4]}) == 4
     assert programs == (3 if checkpoints else 2)
 
 
@@ -199,11 +199,11 @@ def test_compiled_results_are_close_to_eager_ones_and_deterministic(
     folder = tmp_path_factory.mktemp("programs")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
 
-    def once(make: Any) -> list[Tensor]:
-        return trained(make(network_of(small_network(classes=10))))
+    def train(transform: Any) -> list[Tensor]:
+        return trained(transform(network_of(small_network(classes=10))))
 
-    first, second, plain = once(compiled), once(compiled), once(lambda tensor: tensor)
+    first, second, eager = train(compiled), train(compiled), train(lambda network: network)
 
-    assert max(differences(first, plain)) < 1e-5
+    assert max(differences(first, eager)) < 1e-5
     assert all(torch.equal(tensor, other) for tensor, other in zip(first, second, strict=True))
     assert list(folder.rglob("*.so"))

@@ -82,12 +82,12 @@ def validated(loss: float) -> Validated:
     return Validated(3, 1.0, 0.1, 0.5, loss, 10, 1.0, 10.0)
 
 
-@pytest.mark.parametrize("used", [FLOAT32, BFLOAT16])
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16])
 def test_the_ema_is_validated_in_the_dtype_of_the_network_without_changing_it(
-    used: FloatFormat,
+    dtype: FloatFormat,
 ):
     network = make_network()
-    average = make_average(network, policy=DtypePolicy(compute=used))
+    average = make_average(network, policy=DtypePolicy(compute=dtype))
     for _ in range(2):
         add_one_to_weights(network)
         average.update()
@@ -99,7 +99,7 @@ def test_the_ema_is_validated_in_the_dtype_of_the_network_without_changing_it(
         return validated(loss=float(len(seen)))
 
     result = with_ema(measure, average, 3, 1.0)
-    expected = used.round_nearest(average.named_averages()["fc.weight"])
+    expected = dtype.round_nearest(average.named_averages()["fc.weight"])
 
     assert torch.equal(seen[0], before["fc.weight"])
     assert torch.equal(seen[1], expected)
@@ -146,8 +146,8 @@ def test_an_ema_of_another_network_is_refused_if_the_run_has_an_ema():
         averages={"fc.weight": torch.zeros(3, 3)},
         state={"update": 3, "meter": meter},
     )
-    averages = replace(CONFIG, average=AverageConfig(ema_decay=0.9))
+    config_with_ema = replace(CONFIG, average=AverageConfig(ema_decay=0.9))
 
     check_fits(PLAN, contents)  # without a decay, averages are not checked
     with pytest.raises(CheckpointError, match="does not match this average"):
-        check_fits(plan_run(averages), contents)
+        check_fits(plan_run(config_with_ema), contents)

@@ -27,7 +27,7 @@ from convoy.run.folder import (
 )
 
 
-def named(parent: Path, name: str | None) -> RunConfig:
+def config_with_name(parent: Path, name: str | None) -> RunConfig:
     return build_config({"log_dir": str(parent), "name": name})
 
 
@@ -146,7 +146,7 @@ def test_a_forked_child_that_outlives_its_parent_does_not_keep_the_lock(tmp_path
 
 
 def claim_when_free(path: Path) -> RunFolder:
-    """A new child releases the lock a moment later."""
+    """A new child process releases the lock after a short delay."""
     for _ in range(10_000):
         with suppress(BusyError):
             return claim_run_folder(path)
@@ -194,15 +194,15 @@ def test_a_file_system_without_locks_is_used_unlocked(
 def test_new_folders_get_the_next_number_after_gaps_and_other_files(tmp_path: Path):
     for used in ("net-2", "net-x", "other-9", "net-7"):
         (tmp_path / used).mkdir()
-    (tmp_path / "net-8").write_text("a file may have the name too")
+    (tmp_path / "net-8").write_text("a file with the name of a run")
 
-    with new_run_folder(named(tmp_path, None), "net") as folder:
+    with new_run_folder(config_with_name(tmp_path, None), "net") as folder:
         assert folder.path == tmp_path / "net-9"
 
 
 def test_runs_that_start_at_once_get_different_folders(tmp_path: Path):
     def claim(_: int) -> Path:
-        with new_run_folder(named(tmp_path / "runs", None), "net") as folder:
+        with new_run_folder(config_with_name(tmp_path / "runs", None), "net") as folder:
             return folder.path
 
     with ThreadPoolExecutor(8) as pool:
@@ -213,20 +213,20 @@ def test_runs_that_start_at_once_get_different_folders(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["a", "resnet50-16.b_2", "9", "x" * 100])
 def test_a_valid_name_is_used_unchanged(tmp_path: Path, name: str):
-    with new_run_folder(named(tmp_path, name), "net") as folder:
+    with new_run_folder(config_with_name(tmp_path, name), "net") as folder:
         assert folder.path == tmp_path / name
 
 
 @pytest.mark.parametrize(("name", "path"), [("a", "a-fast"), (None, "net-fast-1")])
 def test_a_suffix_is_appended_to_the_name(tmp_path: Path, name: str | None, path: str):
-    with new_run_folder(named(tmp_path, name), "net", "fast") as folder:
+    with new_run_folder(config_with_name(tmp_path, name), "net", "fast") as folder:
         assert folder.path == tmp_path / path
 
 
 @pytest.mark.parametrize("suffix", ["a/b", "é", "x" * 100])
 def test_a_suffix_that_is_not_a_plain_file_name_is_refused(tmp_path: Path, suffix: str):
     with pytest.raises(ConfigError, match="run name 'net-"):
-        new_run_folder(named(tmp_path, None), "net", suffix)
+        new_run_folder(config_with_name(tmp_path, None), "net", suffix)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -236,16 +236,16 @@ def test_a_suffix_that_is_not_a_plain_file_name_is_refused(tmp_path: Path, suffi
 )
 def test_a_name_that_is_not_a_plain_file_name_is_refused(tmp_path: Path, name: str):
     with pytest.raises(ConfigError, match="run name"):
-        new_run_folder(named(tmp_path, name), "net")
+        new_run_folder(config_with_name(tmp_path, name), "net")
 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("left", ["config.yaml", "metrics.jsonl", "checkpoints/update-3/x"])
-def test_a_folder_that_contains_a_run_is_not_started_again(tmp_path: Path, left: str):
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.jsonl", "checkpoints/update-3/x"])
+def test_a_folder_that_contains_a_run_is_not_started_again(tmp_path: Path, file: str):
     path = tmp_path / "my run"
-    (path / left).parent.mkdir(parents=True)
-    (path / left).write_text("")
+    (path / file).parent.mkdir(parents=True)
+    (path / file).write_text("")
 
     with pytest.raises(ConfigError, match=r"convoy resume '.*/my run'.*another --output"):
         claim_run_folder(path)
@@ -267,14 +267,14 @@ def test_a_folder_without_a_run_cannot_be_resumed_and_is_not_created(tmp_path: P
     assert not (tmp_path / "typo").exists()
 
 
-@pytest.mark.parametrize("place", ["file", "file/deeper", "/proc/convoy-run", "zero\0byte"])
-def test_an_unwritable_path_is_a_storage_error(tmp_path: Path, place: str):
+@pytest.mark.parametrize("path", ["file", "file/deeper", "/proc/convoy-run", "zero\0byte"])
+def test_an_unwritable_path_is_a_storage_error(tmp_path: Path, path: str):
     (tmp_path / "file").write_text("not a folder")
 
     with pytest.raises(StorageError, match=r"cannot write in .*another --output") as caught:
-        claim_run_folder(tmp_path / place)
+        claim_run_folder(tmp_path / path)
     with pytest.raises(StorageError, match="cannot make a run folder"):
-        new_run_folder(named(tmp_path / place, None), "net")
+        new_run_folder(config_with_name(tmp_path / path, None), "net")
     assert caught.value.code is ExitCode.STORAGE
 
 

@@ -25,21 +25,25 @@ def network(first: str) -> Network:
 
 def training_modules(built_network: Network) -> dict[type, int]:
     """Count the layers that collect statistics or draw masks in training."""
-    parts = list(built_network.slice.train().modules())
-    norms = sum(isinstance(part, BatchNorm) and part.training and not part.frozen for part in parts)
-    drops = sum(isinstance(part, DropPath) and part.is_active for part in parts)
-    outs = sum(isinstance(part, Dropout) and part.is_active for part in parts)
-    return {BatchNorm: norms, DropPath: drops, Dropout: outs}
+    modules = list(built_network.slice.train().modules())
+    norms = [module for module in modules if isinstance(module, BatchNorm)]
+    drop_paths = [module for module in modules if isinstance(module, DropPath)]
+    dropouts = [module for module in modules if isinstance(module, Dropout)]
+    return {
+        BatchNorm: sum(norm.training and not norm.frozen for norm in norms),
+        DropPath: sum(layer.is_active for layer in drop_paths),
+        Dropout: sum(layer.is_active for layer in dropouts),
+    }
 
 
 def test_frozen_layers_collect_no_statistics_and_apply_no_dropout() -> None:
-    everything, last = (
+    all_trained, all_frozen = (
         training_modules(network("conv_stem")),
         training_modules(network("classifier")),
     )
 
-    assert min(everything.values()) > 0
-    assert last == {BatchNorm: 0, DropPath: 0, Dropout: 0}
+    assert min(all_trained.values()) > 0
+    assert all_frozen == {BatchNorm: 0, DropPath: 0, Dropout: 0}
 
 
 def test_frozen_layers_have_the_same_outputs_in_training_and_evaluation() -> None:

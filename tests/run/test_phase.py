@@ -45,7 +45,9 @@ def parts_of(folder: Path, **values: Any) -> TrainingParts:
     return build(context_of(**values), GeneratedSource(64, 12, 10, 0), None, folder)
 
 
-def test_a_plain_run_has_nothing_special(tmp_path: Path) -> None:
+def test_a_run_with_default_options_stores_state_in_memory_and_does_not_recompute(
+    tmp_path: Path,
+) -> None:
     run = parts_of(tmp_path)
     (group,) = run.groups
 
@@ -89,10 +91,10 @@ def test_gradients_are_summed_in_the_configured_dtype(tmp_path: Path, name: str)
 
 def test_recomputation_stores_the_configured_checkpoints(tmp_path: Path) -> None:
     run = parts_of(tmp_path, enable_recompute=True, recompute_checkpoints=(r"layer\d/0",))
-    (frugal,) = run.network.stage_modules
+    (module,) = run.network.stage_modules
 
-    assert isinstance(frugal, RecomputedSlice)
-    assert len(frugal.segments) == 4
+    assert isinstance(module, RecomputedSlice)
+    assert len(module.segments) == 4
 
 
 @pytest.mark.parametrize(
@@ -144,27 +146,31 @@ def test_gradients_of_16_bits_are_counted_or_clipped_only_when_enabled(tmp_path:
     run = parts_of(tmp_path)
     (group,) = run.groups
     config = run.context.plan.config
-    clips = replace(config, precision=replace(config.precision, saturate_on_overflow=True))
-    follows = replace(run.context.plan.loop, loss_scale=LossScalePlan(automatic=True))
+    saturating = replace(config, precision=replace(config.precision, saturate_on_overflow=True))
+    automatic = replace(run.context.plan.loop, loss_scale=LossScalePlan(automatic=True))
 
     make_guard(
-        replace(run.context, plan=replace(run.context.plan, config=clips)), run.network, [group]
+        replace(run.context, plan=replace(run.context.plan, config=saturating)),
+        run.network,
+        [group],
     )
     assert group.gradients.gradient_hook is None  # 32-bit gradients
     group.optimizer.policy = DtypePolicy(compute=FLOAT16)
     make_guard(run.context, run.network, [group])
     assert group.gradients.gradient_hook is None
     make_guard(
-        replace(run.context, plan=replace(run.context.plan, config=clips)), run.network, [group]
+        replace(run.context, plan=replace(run.context.plan, config=saturating)),
+        run.network,
+        [group],
     )
     assert _counter_settings(group) == (FLOAT16, False, True)
     make_guard(
-        replace(run.context, plan=replace(run.context.plan, loop=follows)), run.network, [group]
+        replace(run.context, plan=replace(run.context.plan, loop=automatic)), run.network, [group]
     )
     assert _counter_settings(group) == (FLOAT16, True, False)
 
 
 def _counter_settings(group: ParameterGroup) -> tuple[FloatFormat, bool, bool]:
-    tally = group.gradients.gradient_hook
-    assert isinstance(tally, GradientRangeCounter)
-    return tally.number_format, tally.counts, tally.saturates
+    counter = group.gradients.gradient_hook
+    assert isinstance(counter, GradientRangeCounter)
+    return counter.number_format, counter.counts, counter.saturates

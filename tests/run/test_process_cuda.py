@@ -34,17 +34,17 @@ def restored_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         ({"gcl_method": "broadcast"}, 0, {"NCCL_ALGO": "Tree"}),
     ],
 )
-def test_an_option_becomes_a_variable(
+def test_an_option_becomes_an_environment_variable(
     values: dict[str, Any], stage: int, expected: dict[str, str]
 ) -> None:
     assert cuda_environment(build_config(values), stage, MEMORY) == expected
 
 
-@pytest.mark.parametrize(("target", "tries"), [("cycles", True), ("memory", False)])
-def test_optimizing_for_cycles_enables_the_cudnn_benchmark(target: str, tries: bool) -> None:
+@pytest.mark.parametrize(("target", "benchmarks"), [("cycles", True), ("memory", False)])
+def test_optimizing_for_cycles_enables_the_cudnn_benchmark(target: str, benchmarks: bool) -> None:
     prepare_cuda(build_config({"exchange_memory_target": target}), 0, MEMORY)
 
-    assert torch.backends.cudnn.benchmark is tries
+    assert torch.backends.cudnn.benchmark is benchmarks
 
 
 @pytest.mark.parametrize("enabled", [True, False])

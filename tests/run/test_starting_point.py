@@ -30,9 +30,9 @@ def config(**values: Any) -> RunConfig:
 
 
 def check_two_ranks(first: RunConfig, second: RunConfig, samples: tuple[int, int] = (9, 9)) -> None:
-    council = RecordingControlGroup()
-    check_same_on_all_ranks(council, first, samples[0])
-    check_same_on_all_ranks(council, second, samples[1])
+    control = RecordingControlGroup()
+    check_same_on_all_ranks(control, first, samples[0])
+    check_same_on_all_ranks(control, second, samples[1])
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_different_data_on_one_rank_is_refused() -> None:
 
 
 def test_paths_may_differ_between_hosts() -> None:
-    here = config(
+    first = config(
         data_dir="/a", log_dir="x", progress="plain", init_path="/a/run", pretrained="/a/w.pth"
     )
 
     check_two_ranks(
-        here,
+        first,
         config(data_dir="/b", name="n", name_suffix="s", init_path="/b/run", pretrained="/b/w.pth"),
     )

@@ -73,7 +73,7 @@ def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "why"),
+    ("values", "reason"),
     [
         ({"model": "resnet14"}, r"\d+ missing \(layer1\.1"),
         ({"norm_type": "group", "norm_num_groups": 8}, r"\d+ unexpected \(.*running_"),
@@ -81,11 +81,11 @@ def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path) -> None:
     ],
 )
 def test_the_weights_of_another_network_are_refused_in_one_line(
-    tmp_path: Path, values: dict[str, Any], why: str
+    tmp_path: Path, values: dict[str, Any], reason: str
 ) -> None:
     save(tmp_path / "checkpoints", 12)
 
-    with pytest.raises(CheckpointError, match=rf"^--init-path {tmp_path}: .*{why}") as error:
+    with pytest.raises(CheckpointError, match=rf"^--init-path {tmp_path}: .*{reason}") as error:
         initial_weights(plan_of(tmp_path, **values))
 
     assert "\n" not in str(error.value)

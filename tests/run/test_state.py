@@ -66,8 +66,8 @@ for read, values in ((_read_totals, {BROKEN_METERS!r}), (_read_guard_state, {BRO
             refused += 1
 print(refused)
 """
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-O", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
 
-    assert int(ran.stdout) == len(BROKEN_METERS) + len(BROKEN_RECORDS)
+    assert int(process.stdout) == len(BROKEN_METERS) + len(BROKEN_RECORDS)

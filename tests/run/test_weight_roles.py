@@ -22,7 +22,7 @@ def layers(model: str, **options: object) -> Slice:
 
 def decayed_names(model_slice: Slice, spares: str) -> set[str]:
     flat = FlatParameters(model_slice.named_weights(), no_decay_names(model_slice, spares))
-    return {str(stretch.name) for stretch in flat.parameter_ranges() if stretch.decays}
+    return {str(item.name) for item in flat.parameter_ranges() if item.decays}
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])

@@ -11,16 +11,16 @@ from torch import Tensor
 
 from convoy.checkpoint.store import find_checkpoint
 
-WORDS = [*TINY, "--micro-batch-size=4", "--gradient-accumulation=6", "--warmup-epoch=0"]
-FEW = (*WORDS, "--epoch=1")  # four updates
+OPTIONS = [*TINY, "--micro-batch-size=4", "--gradient-accumulation=6", "--warmup-epoch=0"]
+ONE_EPOCH = (*OPTIONS, "--epoch=1")  # four updates
 TRAININGS = {
     "mean": (),
     "running mean": ("--gradient-reduction=running-mean",),
     "sum": ("--gradient-reduction=sum",),
     "16 bits": ("--gradient-accumulation-dtype=float16",),
     "16 bits, added up": ("--accumulator-dtype=float16", "--gradient-reduction=mean"),
-    # The bias is a vector of its own, so short that one replica holds all of its state.
-    "a type for some": ("--accumulator-dtype-rules", "fc.bias=bfloat16", "*.bn?.*=float16"),
+    # The bias is so short that its state fits into one shard.
+    "dtype rules": ("--accumulator-dtype-rules", "fc.bias=bfloat16", "*.bn?.*=float16"),
     "divided first": (r"--gradient-mean-reduce-re=.*\.bias",),
 }
 LAYOUTS = {
@@ -49,8 +49,8 @@ def weights(run: Path) -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def reference_digests(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("alone")
-    return {name: digest(train(folder / name, *FEW, *TRAININGS[name])) for name in TRAININGS}
+    folder = tmp_path_factory.mktemp("single")
+    return {name: digest(train(folder / name, *ONE_EPOCH, *TRAININGS[name])) for name in TRAININGS}
 
 
 def test_every_reduction_and_dtype_gives_different_weights(
@@ -62,7 +62,7 @@ def test_every_reduction_and_dtype_gives_different_weights(
 NORMAL = [
     ("running mean", "three replicas"),
     ("16 bits", "two overlapping replicas of two stages"),
-    ("a type for some", "three replicas"),
+    ("dtype rules", "three replicas"),
     ("divided first", "two overlapping replicas of two stages"),
 ]
 SWEEP = [
@@ -76,13 +76,13 @@ SWEEP = [
 def test_every_layout_gives_the_weights_of_one_process(
     training: str, layout: str, reference_digests: dict[str, str], tmp_path: Path
 ) -> None:
-    run = train(tmp_path / "run", *FEW, *TRAININGS[training], *LAYOUTS[layout])
+    run = train(tmp_path / "run", *ONE_EPOCH, *TRAININGS[training], *LAYOUTS[layout])
 
     assert digest(run) == reference_digests[training]
 
 
 def weights_after_one_update(folder: Path, *words: str) -> dict[str, Tensor]:
-    return weights(train(folder, *WORDS, "--stop-after=1", *words))
+    return weights(train(folder, *OPTIONS, "--stop-after=1", *words))
 
 
 @pytest.mark.parametrize(
@@ -91,35 +91,34 @@ def weights_after_one_update(folder: Path, *words: str) -> dict[str, Tensor]:
         ("--accumulator-dtype-rules", "fc.*=bfloat16"),
         (r"--gradient-mean-reduce-re=fc\..*",),
     ],
-    ids=["type", "divided first"],
+    ids=["dtype", "divided first"],
 )
 def test_a_rule_changes_only_the_weights_it_matches(words: tuple[str, ...], tmp_path: Path) -> None:
-    """Sums of 16 bits: their rounding outweighs that of the processor's own sums, so which numbers
-    move does not depend on the processor. Of 32 bits one of ten biases may move, or none."""
-    short = "--gradient-accumulation-dtype=float16"
-    usual = weights_after_one_update(tmp_path / "usual", short)
-    other = weights_after_one_update(tmp_path / "other", short, *words)
-    moved = {name for name, item in usual.items() if not torch.equal(item, other[name])}
+    """Sums in 16 bits have rounding errors that are large enough to change weights on any CPU."""
+    half = "--gradient-accumulation-dtype=float16"
+    default = weights_after_one_update(tmp_path / "default", half)
+    other = weights_after_one_update(tmp_path / "other", half, *words)
+    changed = {name for name, item in default.items() if not torch.equal(item, other[name])}
 
-    assert moved == {"fc.weight", "fc.bias"}
-    for name in moved:
-        torch.testing.assert_close(other[name], usual[name], rtol=0, atol=1e-3)
+    assert changed == {"fc.weight", "fc.bias"}
+    for name in changed:
+        torch.testing.assert_close(other[name], default[name], rtol=0, atol=1e-3)
 
 
 def test_a_sum_equals_a_mean_with_a_proportionally_higher_rate(tmp_path: Path) -> None:
-    plain = "--weight-decay=0"
-    still = weights_after_one_update(tmp_path / "still", plain, "--lr=0")
-    usual = weights_after_one_update(tmp_path / "usual", plain)
-    summed = weights_after_one_update(tmp_path / "sum", plain, "--gradient-reduction=sum")
+    no_decay = "--weight-decay=0"
+    initial = weights_after_one_update(tmp_path / "initial", no_decay, "--lr=0")
+    default = weights_after_one_update(tmp_path / "default", no_decay)
+    summed = weights_after_one_update(tmp_path / "sum", no_decay, "--gradient-reduction=sum")
     for name in ("fc.weight", "conv1.weight", "layer2.0.bn1.bias"):
-        way, mean_way = summed[name] - still[name], usual[name] - still[name]
+        sum_step, mean_step = summed[name] - initial[name], default[name] - initial[name]
 
-        assert float(mean_way.abs().max()) > 1e-4
-        torch.testing.assert_close(way, 6 * mean_way, rtol=1e-3, atol=1e-6)
+        assert float(mean_step.abs().max()) > 1e-4
+        torch.testing.assert_close(sum_step, 6 * mean_step, rtol=1e-3, atol=1e-6)
 
 
 def train_refused(*words: str) -> CommandResult:
-    result = convoy("train", *WORDS, *words)
+    result = convoy("train", *OPTIONS, *words)
     assert result.code == 2
     return result
 
@@ -143,7 +142,7 @@ def test_patterns_without_a_match_are_refused_before_the_run_starts(
 
 def test_a_reduction_without_effect_is_reported(tmp_path: Path) -> None:
     words = ("--gradient-accumulation=1", "--gradient-reduction=running-mean")
-    run = train(tmp_path / "run", *WORDS, "--stop-after=1", *words)
+    run = train(tmp_path / "run", *OPTIONS, "--stop-after=1", *words)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
 
     assert [event["text"] for event in events if event.get("kind") == "no_effect"] == [
@@ -154,9 +153,9 @@ def test_a_reduction_without_effect_is_reported(tmp_path: Path) -> None:
 def test_a_run_resumes_bit_exactly_from_a_checkpoint(
     reference_digests: dict[str, str], tmp_path: Path
 ) -> None:
-    words = TRAININGS["a type for some"]
-    run = train(tmp_path / "run", *FEW, *words, "--stop-after=2")
+    words = TRAININGS["dtype rules"]
+    run = train(tmp_path / "run", *ONE_EPOCH, *words, "--stop-after=2")
     result = convoy("resume", run)
 
     assert (result.code, result.err) == (0, "")
-    assert digest(run) == reference_digests["a type for some"]
+    assert digest(run) == reference_digests["dtype rules"]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.run_convoy import TINY, convoy, convoy_process
 
-OFTEN = [*TINY, "--ckpts-per-epoch=2"]
-MEASURED = "--validation-mode=after"
+FREQUENT_CHECKPOINTS = [*TINY, "--ckpts-per-epoch=2"]
+VALIDATED = "--validation-mode=after"
 
 
 def summary(run: Path) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def summary(run: Path) -> dict[str, Any]:
 
 
 def trained(run: Path, *words: str) -> dict[str, Any]:
-    result = convoy("train", *OFTEN, *words, "--output", run)
+    result = convoy("train", *FREQUENT_CHECKPOINTS, *words, "--output", run)
     assert (result.code, result.err) == (0, "")
     return summary(run)
 
@@ -40,39 +40,39 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_averages_like_convoy_average(
     tmp_path: Path, plain: Path, words: tuple[str, ...]
 ) -> None:
-    output = trained(tmp_path / "run", MEASURED, *words)["averaged"]
+    averaged = trained(tmp_path / "run", VALIDATED, *words)["averaged"]
     result = convoy("average", plain, *words)
     path = Path(result.out.split("  ")[0])
     (score,) = [json.loads(convoy("validate", path, "--json").out)]
 
-    assert output["path"] == str(path.relative_to(plain))
-    assert (tmp_path / "run" / output["path"] / "MANIFEST.json").is_file()
-    assert output["weights_sha256"] == score["weights_sha256"]
-    assert (output["top1"], output["top5"]) == (score["top1"], score["top5"])
-    assert f"{output['strategy']} of {output['checkpoints']} checkpoints" in result.out
+    assert averaged["path"] == str(path.relative_to(plain))
+    assert (tmp_path / "run" / averaged["path"] / "MANIFEST.json").is_file()
+    assert averaged["weights_sha256"] == score["weights_sha256"]
+    assert (averaged["top1"], averaged["top5"]) == (score["top1"], score["top5"])
+    assert f"{averaged['strategy']} of {averaged['checkpoints']} checkpoints" in result.out
 
 
 def test_the_average_is_reported_and_does_not_change_the_training(
     tmp_path: Path, plain: Path
 ) -> None:
     run = tmp_path / "run"
-    words = ("--weight-avg-strategy=mean", MEASURED, "--output", run)
-    result = convoy("train", *OFTEN, *words)
+    words = ("--weight-avg-strategy=mean", VALIDATED, "--output", run)
+    result = convoy("train", *FREQUENT_CHECKPOINTS, *words)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     validations = (run / "validation.jsonl").read_text().splitlines()
 
     assert summary(run)["weights_sha256"] == summary(plain)["weights_sha256"]
     assert summary(run)["top1"] == json.loads(validations[0])["top1"]
-    assert len(validations) == 1  # that of the weights themselves
+    assert len(validations) == 1  # only the final weights
     assert [event["event"] for event in events][-2:] == ["averaged", "ended"]
     assert events[-2]["top1"] == summary(run)["averaged"]["top1"] is not None
     assert "average: mean of 4 checkpoints, top-1 " in result.out
 
 
 def test_an_average_is_not_validated_without_validation(tmp_path: Path) -> None:
-    output = trained(tmp_path / "run", "--weight-avg-strategy=mean")["averaged"]
+    averaged = trained(tmp_path / "run", "--weight-avg-strategy=mean")["averaged"]
 
-    assert (output["checkpoints"], output["top1"], output["top5"]) == (4, None, None)
+    assert (averaged["checkpoints"], averaged["top1"], averaged["top5"]) == (4, None, None)
 
 
 def test_only_saved_checkpoints_are_averaged(tmp_path: Path) -> None:
@@ -86,10 +86,10 @@ def test_only_saved_checkpoints_are_averaged(tmp_path: Path) -> None:
 def test_several_processes_compute_the_same_average(
     tmp_path: Path, layout: tuple[str, ...]
 ) -> None:
-    words = ("--weight-avg-strategy=mean", MEASURED)
-    alone = trained(tmp_path / "alone", *words)["averaged"]
+    words = ("--weight-avg-strategy=mean", VALIDATED)
+    expected = trained(tmp_path / "single", *words)["averaged"]
 
-    assert trained(tmp_path / "run", *words, *layout)["averaged"] == alone
+    assert trained(tmp_path / "run", *words, *layout)["averaged"] == expected
 
 
 def test_averaging_without_checkpoints_is_reported(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_run_stopped_before_averaging_averages_on_resume(
     tmp_path: Path, layout: tuple[str, ...]
 ) -> None:
     run = tmp_path / "run"
-    words = ("train", *OFTEN, "--weight-avg-strategy=mean", *layout, "--output", run)
+    words = ("train", *FREQUENT_CHECKPOINTS, "--weight-avg-strategy=mean", *layout, "--output", run)
     faults = {"CONVOY_TEST_FAULTS": "term@12"}
     stopped = convoy_process(*words, scratch=tmp_path, env=faults)
     first = summary(run)
@@ -125,9 +125,9 @@ def test_a_run_stopped_before_averaging_averages_on_resume(
 
 
 def test_a_limit_at_the_last_update_does_not_prevent_averaging(tmp_path: Path) -> None:
-    output = trained(tmp_path / "run", "--weight-avg-strategy=mean", "--stop-after=12")
+    record = trained(tmp_path / "run", "--weight-avg-strategy=mean", "--stop-after=12")
 
-    assert (output["exit_reason"], output["averaged"]["checkpoints"]) == ("done", 4)
+    assert (record["exit_reason"], record["averaged"]["checkpoints"]) == ("done", 4)
 
 
 def test_convoy_average_uses_the_strategy_of_the_run_or_the_mean(

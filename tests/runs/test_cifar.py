@@ -36,8 +36,8 @@ def test_the_data_folder_can_be_set_in_the_environment(
 
 
 def test_a_file_of_the_wrong_size_is_named_with_code_3(tmp_path: Path) -> None:
-    home = write_cifar10(tmp_path / "data", 20)
-    with (home / "data_batch_3.bin").open("ab") as file:
+    folder = write_cifar10(tmp_path / "data", 20)
+    with (folder / "data_batch_3.bin").open("ab") as file:
         file.write(b"x")
     result = convoy("train", *WORDS, "--data=cifar10", "--data-dir", tmp_path / "data")
 

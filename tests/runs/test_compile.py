@@ -11,7 +11,7 @@ from support.run_convoy import TINY, CommandResult, Process, convoy
 
 pytestmark = [pytest.mark.processes]
 
-PATIENCE = 900  # seconds: to compile takes long
+TIMEOUT = 900  # seconds; compilation is slow
 
 
 def digest(run: Path) -> str:
@@ -20,7 +20,7 @@ def digest(run: Path) -> str:
 
 
 def train_with(compiler: str | Path, *words: str | Path) -> CommandResult:
-    """In a process that has not loaded torch yet: it looks for its compiler when it loads."""
+    """Train in a new process, because torch looks for its compiler when it is imported."""
     line = [sys.executable, "-m", "convoy", "train", *TINY, "--compile", *words]
     env = os.environ | {"CXX": str(compiler)}
     result = subprocess.run(line, env=env, capture_output=True, text=True, check=False)
@@ -53,16 +53,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Compiler:
-    """g++ behind a script that notes what it is asked to make."""
+    """A script that records its calls and runs g++."""
 
     def __init__(self, folder: Path) -> None:
         self.calls = folder / "calls.txt"
-        self.script = folder / "noting-g++"
+        self.script = folder / "recording-g++"
         self.script.write_text(f'#!/bin/sh\necho "$*" >> {self.calls}\nexec g++ "$@"\n')
         self.script.chmod(0o755)
 
-    def made(self) -> int:
-        """Libraries since the last time we asked; questions for a version do not count."""
+    def num_compiled(self) -> int:
+        """The number of libraries compiled since the last call."""
         lines = self.calls.read_text().splitlines() if self.calls.exists() else []
         self.calls.unlink(missing_ok=True)
         return sum("-shared" in line.split() for line in lines)
@@ -77,18 +77,18 @@ class Compiler:
 def test_a_second_run_compiles_nothing_and_gives_the_same_weights(folder: Path) -> None:
     compiler, cache = Compiler(folder), ("--model-cache-path", folder / "programs")
     compiler.train(folder / "first", *cache)
-    first = compiler.made()
+    first = compiler.num_compiled()
     compiler.train(folder / "second", *cache)
-    second = compiler.made()
+    second = compiler.num_compiled()
     saved = sorted((folder / "programs").rglob("*.so"))
-    compiler.train(folder / "own", *cache, "--tmp-execs")
-    local = compiler.made()
+    compiler.train(folder / "temporary", *cache, "--tmp-execs")
+    temporary = compiler.num_compiled()
 
     assert first > 0
     assert second == 0
-    assert local == first
+    assert temporary == first
     assert sorted((folder / "programs").rglob("*.so")) == saved
-    assert digest(folder / "first") == digest(folder / "second") == digest(folder / "own")
+    assert digest(folder / "first") == digest(folder / "second") == digest(folder / "temporary")
 
 
 LAYOUTS = {
@@ -97,9 +97,9 @@ LAYOUTS = {
     "two stages, recomputed": ("--pipeline-splits=layer2/0/bn1",),
     "two replicas": ("--replicas=2", "--gradient-accumulation=1"),
 }
-SPANS = {
-    "spans": (),
-    "spans, recomputed": ("--enable-recompute",),
+SYNCED_LAYOUTS = {
+    "synced": (),
+    "synced, recomputed": ("--enable-recompute",),
 }
 
 
@@ -111,7 +111,7 @@ def test_every_layout_trains_compiled_and_deterministically(folder: Path, layout
     runs = [folder / f"{layout} {number}" for number in range(2)]
     for run in runs:
         words = (*TINY, "--compile", *cache, *LAYOUTS[layout], "--output", run)
-        result = Process(["train", *words], scratch_of(run)).wait(PATIENCE)
+        result = Process(["train", *words], scratch_of(run)).wait(TIMEOUT)
         assert result.code == 0, result.err
 
     assert digest(runs[0]) == digest(runs[1])
@@ -119,20 +119,20 @@ def test_every_layout_trains_compiled_and_deterministically(folder: Path, layout
 
 @pytest.mark.evidence
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("layout", SPANS)
+@pytest.mark.parametrize("layout", SYNCED_LAYOUTS)
 def test_synced_norms_train_compiled_and_deterministically(folder: Path, layout: str) -> None:
     cache = ("--model-cache-path", str(folder / "programs"))
-    together = ("--replicas=2", "--gradient-accumulation=1", "--bn-span=2")
+    synced = ("--replicas=2", "--gradient-accumulation=1", "--bn-span=2")
     runs = [folder / f"{layout} {number}" for number in range(2)]
     for run in runs:
-        words = (*TINY, "--compile", *cache, *together, *SPANS[layout], "--output", run)
-        result = Process(["train", *words], scratch_of(run)).wait(PATIENCE)
+        words = (*TINY, "--compile", *cache, *synced, *SYNCED_LAYOUTS[layout], "--output", run)
+        result = Process(["train", *words], scratch_of(run)).wait(TIMEOUT)
         assert result.code == 0, result.err
 
     assert digest(runs[0]) == digest(runs[1])
 
 
 def scratch_of(run: Path) -> Path:
-    scratch = run.parent / f"{run.name} said"
+    scratch = run.parent / f"{run.name} output"
     scratch.mkdir()
     return scratch

@@ -37,13 +37,13 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(
     damage(run / "checkpoints" / "update-9" / "model.safetensors")
     result = convoy("resume", run)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    full = shutil.copytree(finished, run.parent / "whole")
-    convoy("resume", full)
+    reference = shutil.copytree(finished, run.parent / "reference")
+    convoy("resume", reference)
 
     assert result.code == 0
     assert "update-9" in result.out and "model.safetensors" in result.out
     assert any(event.get("kind") == "damaged_checkpoint" for event in events)
-    assert _digest(run) == _digest(full)
+    assert _digest(run) == _digest(reference)
 
 
 def _digest(run: Path) -> str:
@@ -68,46 +68,46 @@ def test_a_run_without_a_valid_checkpoint_never_starts_from_scratch(run: Path) -
 
 
 def test_a_checkpoint_outside_the_run_can_be_resumed(run: Path, finished: Path) -> None:
-    moved = shutil.copytree(run / "checkpoints" / "update-9", run.parent / "ein Ort für später")
+    moved = shutil.copytree(run / "checkpoints" / "update-9", run.parent / "a folder für später")
     link = run.parent / "link"
     link.symlink_to(moved)
-    full = shutil.copytree(finished, run.parent / "whole")
-    convoy("resume", full)
+    reference = shutil.copytree(finished, run.parent / "reference")
+    convoy("resume", reference)
 
     assert convoy("resume", run, "--checkpoint", link).code == 0
-    assert _digest(run) == _digest(full)
+    assert _digest(run) == _digest(reference)
 
 
 class _Payload:
-    """A pickle that would leave a mark."""
+    """A pickle that creates a file when it is loaded."""
 
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
+    def __init__(self, created: Path) -> None:
+        self.created = created
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
-        return os.system, (f"touch '{self.mark}'",)
+        return os.system, (f"touch '{self.created}'",)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "state.json", "MANIFEST.json"])
-def test_a_pickle_in_disguise_is_refused_and_never_run(run: Path, name: str) -> None:
-    mark = run.parent / "mark"
+def test_a_pickle_with_the_name_of_a_checkpoint_file_is_never_loaded(run: Path, name: str) -> None:
+    created = run.parent / "created"
     target = run / "checkpoints" / "update-9"
-    (target / name).write_bytes(pickle.dumps(_Payload(mark)))
+    (target / name).write_bytes(pickle.dumps(_Payload(created)))
     result = convoy("resume", run, "--checkpoint", target)
 
     assert result.code == 4
     assert name in result.err
-    assert not mark.exists()
+    assert not created.exists()
 
 
-def test_a_pickle_instead_of_a_folder_is_refused_and_never_run(run: Path) -> None:
-    mark = run.parent / "mark"
+def test_a_pickle_instead_of_a_folder_is_never_loaded(run: Path) -> None:
+    created = run.parent / "created"
     file = run.parent / "checkpoint.pt"
-    file.write_bytes(pickle.dumps(_Payload(mark)))
+    file.write_bytes(pickle.dumps(_Payload(created)))
     for verb in (("resume", run, "--checkpoint", file), ("validate", file)):
         assert convoy(*verb).code == 4
 
-    assert not mark.exists()
+    assert not created.exists()
 
 
 @pytest.fixture
@@ -118,13 +118,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ["mount", "-t", "tmpfs", "-o", "size=1600k", "tmpfs", str(folder)], capture_output=True
     )
     if output.returncode:
-        pytest.skip("this machine lets no tmpfs be mounted")
+        pytest.skip("tmpfs cannot be mounted on this machine")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_a_full_disk_ends_the_run_and_keeps_the_last_checkpoint(small_disk: Path) -> None:
-    run = small_disk / "run"  # room for one or two checkpoints of 0.6 MB
+    run = small_disk / "run"  # space for one or two checkpoints of 0.6 MB
     result = convoy("train", *TINY, "--ckpts-per-epoch", "6", "--output", run)
     assert result.code == 6
     assert "ENOSPC" in result.err or "No space" in result.err or "free" in result.err
@@ -134,12 +134,12 @@ def test_a_full_disk_ends_the_run_and_keeps_the_last_checkpoint(small_disk: Path
     assert not list((run / "checkpoints").glob("*.tmp-*"))
 
 
-def test_a_full_disk_is_only_reported_when_training_continues(small_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_training_continues_when_enabled(small_disk: Path) -> None:
     run = small_disk / "run"
     words = ("--ckpts-per-epoch", "6", "--on-save-error", "continue")
     result = convoy("train", *TINY, *words, "--output", run)
 
-    assert result.code == 6  # it went on to the end, but the last weights are lost
+    assert result.code == 6  # training continued, but the final weights are lost
     assert "training continues" in result.out
     assert "final weights" in result.err
     assert "update 12" in result.err

@@ -92,7 +92,7 @@ def test_missing_data_is_named(tmp_path: Path) -> None:
     assert str(tmp_path) in result.err
 
 
-def test_files_are_measured_too(tmp_path: Path) -> None:
+def test_cifar_files_are_measured_too(tmp_path: Path) -> None:
     write_cifar10(tmp_path, 20)
     words = ("--data=cifar10", "--data-dir", tmp_path, "--model=resnet8", "--micro-batch-size=10")
     result = convoy("data", "bench", *words, "--json")
@@ -100,7 +100,7 @@ def test_files_are_measured_too(tmp_path: Path) -> None:
     assert json.loads(result.out)["epochs"][0]["elements_processed"] == 10.0
 
 
-OWN = (
+CONVOY_OPTIONS = (
     "--model=resnet8",
     "--norm-num-groups=4",
     "--image-size=12",
@@ -118,7 +118,7 @@ OWN = (
     ],
 )
 def test_benchmarks_of_the_reference_are_translated(line: str) -> None:
-    result = convoy("run", *OWN, "--", *line.split())
+    result = convoy("run", *CONVOY_OPTIONS, "--", *line.split())
 
     assert result.code == 0, result.err
     assert "convoy data bench --model resnet8" in result.out
@@ -127,7 +127,7 @@ def test_benchmarks_of_the_reference_are_translated(line: str) -> None:
 
 def test_without_a_number_the_reference_line_measures_twice() -> None:
     words = ["--generated-data", "--dataset-benchmark", "--batch-size", "8"]
-    result = convoy("run", *OWN, "--", "python3", "train.py", *words)
+    result = convoy("run", *CONVOY_OPTIONS, "--", "python3", "train.py", *words)
 
     assert "--epoch 2" in result.out
     assert "epoch 2: 12 elements" in result.out and "epoch 3" not in result.out

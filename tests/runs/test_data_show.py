@@ -18,7 +18,7 @@ def show(*words: str | Path) -> CommandResult:
     return convoy("data", "show", "--micro-batch-size=8", *words)
 
 
-def squares(path: Path, rows: int, columns: int) -> npt.NDArray[np.uint8]:
+def sheet_images(path: Path, rows: int, columns: int) -> npt.NDArray[np.uint8]:
     """The images of a training sheet: (rows, columns, side, side, 3)."""
     sheet = np.asarray(Image.open(path))
     top, left = LINE + GAP, sheet.shape[1] - columns * (SIDE + GAP)
@@ -38,8 +38,8 @@ def test_a_sheet_has_a_row_for_each_sample_and_a_column_for_each_epoch(tmp_path:
 
     assert (result.code, result.err) == (0, "")
     assert result.out == f"{sheet}: 3 samples of shapes, train split, 2 epochs\n"
-    images = squares(sheet, 3, 2)
-    assert np.array_equal(images[:, 0], images[:, 1])  # shapes know no augmentation
+    images = sheet_images(sheet, 3, 2)
+    assert np.array_equal(images[:, 0], images[:, 1])  # shapes has no augmentation
     assert not np.array_equal(images[0], images[1])
     assert [item.name for item in sheet.parent.iterdir()] == ["sheet.png"]
 
@@ -47,17 +47,17 @@ def test_a_sheet_has_a_row_for_each_sample_and_a_column_for_each_epoch(tmp_path:
 def test_augmentation_differs_from_epoch_to_epoch(tmp_path: Path, cifar: tuple[str, ...]) -> None:
     result = show(*cifar, "--output", tmp_path / "a.png", "--rows=4", "--columns=3")
     assert result.code == 0, result.err
-    first, second, _ = squares(tmp_path / "a.png", 4, 3).transpose(1, 0, 2, 3, 4)
+    first, second, _ = sheet_images(tmp_path / "a.png", 4, 3).transpose(1, 0, 2, 3, 4)
 
     assert not np.array_equal(first, second)
 
 
 def test_a_later_epoch_can_be_the_first_one_shown(tmp_path: Path, cifar: tuple[str, ...]) -> None:
-    # One micro-batch holds all samples, so that every epoch has the same ones.
+    # All samples are in one micro-batch, so that every epoch shows the same ones.
     words = (*cifar, "--rows=1", "--columns=2")
     show(*words, "--output", tmp_path / "a.png")
     show(*words, "--output", tmp_path / "b.png", "--epoch=2")
-    a, b = squares(tmp_path / "a.png", 1, 2), squares(tmp_path / "b.png", 1, 2)
+    a, b = sheet_images(tmp_path / "a.png", 1, 2), sheet_images(tmp_path / "b.png", 1, 2)
 
     assert not np.array_equal(a, b)
 
@@ -80,14 +80,14 @@ def test_few_samples_make_a_small_sheet(tmp_path: Path) -> None:
 
 def test_an_existing_file_is_not_overwritten_without_override(tmp_path: Path) -> None:
     sheet = tmp_path / "sheet.png"
-    sheet.write_text("mine")
+    sheet.write_text("existing")
     result = show(*SMALL, "--output", sheet)
 
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"convoy: {sheet} already exists")
     assert "another --output" in result.err and "add --override" in result.err
     assert result.err.count("\n") == 1
-    assert sheet.read_text() == "mine"
+    assert sheet.read_text() == "existing"
     assert show(*SMALL, "--output", sheet, "--override").code == 0
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
@@ -128,12 +128,12 @@ def test_photos_are_shown_with_the_crops_of_each_epoch(tmp_path: Path) -> None:
         *words, "--model=resnet8", "--rows=3", "--columns=2", "--output", tmp_path / "a.png"
     )
     assert result.code == 0, result.err
-    first, second = squares(tmp_path / "a.png", 3, 2).transpose(1, 0, 2, 3, 4)
+    first, second = sheet_images(tmp_path / "a.png", 3, 2).transpose(1, 0, 2, 3, 4)
 
     assert not np.array_equal(first, second)
 
 
-def mixed(path: Path, *words: str) -> npt.NDArray[np.uint8]:
+def mixed_images(path: Path, *words: str) -> npt.NDArray[np.uint8]:
     """The images of a sheet with two labels beneath each: (rows, columns, side, side, 3)."""
     result = show(*SMALL, "--rows=4", "--columns=2", *words, "--output", path)
     assert result.code == 0, result.err
@@ -143,22 +143,22 @@ def mixed(path: Path, *words: str) -> npt.NDArray[np.uint8]:
 
 
 def test_a_cutmix_box_is_from_the_image_two_positions_before(tmp_path: Path) -> None:
-    """In a micro-batch of four, the one before the first is the last."""
+    """Positions wrap around in a micro-batch of four."""
     words = ("--cutmix-lambda-low=0.3", "--cutmix-lambda-high=0.6", "--micro-batch-size=4")
-    few = ("--micro-batch-size=4", "--rows=4", "--columns=1")
-    full = show(*SMALL, *few, "--output", tmp_path / "a.png")
-    assert full.code == 0
-    plain = squares(tmp_path / "a.png", 4, 1)[:, 0]
-    cut = mixed(tmp_path / "b.png", *words)[:, 0]
-    local, other = (cut == plain).all(3), (cut == np.roll(plain, 2, 0)).all(3)
+    plain_words = ("--micro-batch-size=4", "--rows=4", "--columns=1")
+    result = show(*SMALL, *plain_words, "--output", tmp_path / "a.png")
+    assert result.code == 0
+    plain = sheet_images(tmp_path / "a.png", 4, 1)[:, 0]
+    cut = mixed_images(tmp_path / "b.png", *words)[:, 0]
+    unchanged, pasted = (cut == plain).all(3), (cut == np.roll(plain, 2, 0)).all(3)
 
-    assert (local | other).all()
-    assert not local.all() and not other.all()
+    assert (unchanged | pasted).all()
+    assert not unchanged.all() and not pasted.all()
 
 
 def test_the_same_mix_is_shown_for_every_mixing_device(tmp_path: Path) -> None:
     words = ("--mixup-alpha=0.4",)
-    device = mixed(tmp_path / "a.png", *words, "--eight-bit-io")
-    host = mixed(tmp_path / "b.png", *words, "--hostside-image-mixing")
+    device = mixed_images(tmp_path / "a.png", *words, "--eight-bit-io")
+    host = mixed_images(tmp_path / "b.png", *words, "--hostside-image-mixing")
 
     assert np.array_equal(device, host)

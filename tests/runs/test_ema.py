@@ -14,8 +14,8 @@ DECAY = 0.8
 # Six updates of four micro-batches.
 WORDS = [item for item in TINY if not item.startswith(("--gradient", "--validation", "--epoch"))]
 WORDS += ["--updates=6", "--gradient-accumulation=4", f"--ema-decay={DECAY}"]
-MEASURED = "--validation-mode=during"
-KEPT = Path("checkpoints") / "averaged" / f"ema-{DECAY}" / "update-6"
+VALIDATED = "--validation-mode=during"
+EMA_PATH = Path("checkpoints") / "averaged" / f"ema-{DECAY}" / "update-6"
 
 AVERAGES = "averages.safetensors"
 
@@ -37,9 +37,9 @@ def tensors(checkpoint: Path, part: str = "model") -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three updates an epoch, each of them saved."""
+    """A run of three updates per epoch that saves each of them."""
     path = tmp_path_factory.mktemp("averaged") / "run"
-    trained(path, "--ckpts-per-epoch=3", MEASURED)
+    trained(path, "--ckpts-per-epoch=3", VALIDATED)
     return path
 
 
@@ -60,18 +60,18 @@ def test_the_ema_covers_all_updates_in_float64(run: Path) -> None:
 
 
 def test_the_last_ema_is_saved_as_a_separate_checkpoint(run: Path) -> None:
-    last, alone = tensors(run / "checkpoints" / "update-6", "averages"), tensors(run / KEPT)
+    last, separate = tensors(run / "checkpoints" / "update-6", "averages"), tensors(run / EMA_PATH)
 
-    assert last.keys() == alone.keys()
-    assert all(torch.equal(last[name], item) for name, item in alone.items())
-    assert summary(run)["live_average"]["path"] == str(KEPT)
+    assert last.keys() == separate.keys()
+    assert all(torch.equal(last[name], item) for name, item in separate.items())
+    assert summary(run)["live_average"]["path"] == str(EMA_PATH)
 
 
 def test_a_run_validates_the_ema_like_convoy_validate(run: Path) -> None:
     lines = [json.loads(line) for line in (run / "validation.jsonl").read_text().splitlines()]
     result = convoy("validate", run, "--json")
     rows = {row["checkpoint"]: row for row in json.loads(result.out)}
-    average, weights = rows[str(run / KEPT)], rows[str(run / "checkpoints" / "update-6")]
+    average, weights = rows[str(run / EMA_PATH)], rows[str(run / "checkpoints" / "update-6")]
     reported = summary(run)["live_average"]
 
     assert [line["update"] for line in lines] == [3, 6]
@@ -84,11 +84,11 @@ def test_a_run_validates_the_ema_like_convoy_validate(run: Path) -> None:
 
 
 def test_an_ema_does_not_change_the_training(run: Path, tmp_path: Path) -> None:
-    other = trained(tmp_path / "run", "--ema-decay=0", "--ckpts-per-epoch=3", MEASURED)
+    other = trained(tmp_path / "run", "--ema-decay=0", "--ckpts-per-epoch=3", VALIDATED)
 
     assert other["weights_sha256"] == summary(run)["weights_sha256"]
     assert other["live_average"] is None
-    assert not (tmp_path / "run" / KEPT).exists()
+    assert not (tmp_path / "run" / EMA_PATH).exists()
     assert not (tmp_path / "run" / "checkpoints" / "update-6" / AVERAGES).exists()
 
 
@@ -96,7 +96,7 @@ LAYOUTS = {
     "recomputed": ("--enable-recompute",),
     "two stages": ("--shards=2",),
     "two replicas": ("--replicas=2", "--gradient-accumulation=2"),
-    "two replicas that share the state": (
+    "two replicas with sharded state": (
         "--replicas=2",
         "--gradient-accumulation=2",
         "--enable-optimizer-rts",
@@ -118,15 +118,15 @@ LAYOUTS = {
         *("recomputed", "two replicas of two stages"),
         *(
             pytest.param(layout, marks=pytest.mark.evidence)
-            for layout in ("two stages", "two replicas", "two replicas that share the state")
+            for layout in ("two stages", "two replicas", "two replicas with sharded state")
         ),
     ],
 )
 def test_every_layout_has_a_bit_identical_ema(layout: str, run: Path, tmp_path: Path) -> None:
-    ours, theirs = trained(tmp_path / "run", *LAYOUTS[layout], MEASURED), summary(run)
+    actual, expected = trained(tmp_path / "run", *LAYOUTS[layout], VALIDATED), summary(run)
 
-    assert ours["weights_sha256"] == theirs["weights_sha256"]
-    assert ours["live_average"] == theirs["live_average"]
+    assert actual["weights_sha256"] == expected["weights_sha256"]
+    assert actual["live_average"] == expected["live_average"]
 
 
 @pytest.mark.processes
@@ -137,7 +137,7 @@ def test_a_stopped_and_resumed_run_has_the_same_ema(
     words: tuple[str, ...], run: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "run"
-    stopped = convoy("train", *WORDS, MEASURED, "--stop-after=2", "--output", path)
+    stopped = convoy("train", *WORDS, VALIDATED, "--stop-after=2", "--output", path)
     resumed = convoy("resume", path, *words)
 
     assert (stopped.code, resumed.code) == (75, 0)
@@ -148,11 +148,11 @@ def test_an_ema_can_start_in_a_resumed_run(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     convoy("train", *WORDS, "--ema-decay=0", "--stop-after=5", "--output", path)
     result = convoy("resume", path, f"--ema-decay={DECAY}")
-    first = tensors(path / KEPT)  # of one update
+    average = tensors(path / EMA_PATH)  # of one update
 
     assert result.code == 0
     assert all(
-        torch.equal(item, first[name])
+        torch.equal(item, average[name])
         for name, item in tensors(path / "checkpoints" / "update-6").items()
     )
     assert summary(path)["weights_sha256"] == summary(run)["weights_sha256"]
@@ -170,19 +170,19 @@ def test_an_ema_that_is_disabled_on_resume_is_dropped(tmp_path: Path) -> None:
 
 def test_a_run_can_start_from_an_ema(run: Path, tmp_path: Path) -> None:
     result = convoy(
-        "train", *WORDS, "--lr=0", "--init-path", run / KEPT, "--output", tmp_path / "b"
+        "train", *WORDS, "--lr=0", "--init-path", run / EMA_PATH, "--output", tmp_path / "b"
     )
-    average, begun = tensors(run / KEPT), tensors(tmp_path / "b" / "checkpoints" / "update-6")
+    average, weights = tensors(run / EMA_PATH), tensors(tmp_path / "b" / "checkpoints" / "update-6")
 
     assert result.code == 0
     assert all(
-        torch.equal(begun[name], item) for name, item in average.items() if "run" not in name
+        torch.equal(weights[name], item) for name, item in average.items() if "run" not in name
     )
 
 
 def test_an_ema_can_be_exported(run: Path, tmp_path: Path) -> None:
     target = tmp_path / "ema.safetensors"
-    result = convoy("export", run / KEPT, "--format", "safetensors", "--output", target)
+    result = convoy("export", run / EMA_PATH, "--format", "safetensors", "--output", target)
 
     assert result.code == 0, result.err
     assert target.is_file()
@@ -202,5 +202,5 @@ def test_the_ema_is_reported_at_the_end_and_in_the_log(tmp_path: Path) -> None:
     log = (tmp_path / "run" / "log.txt").read_text()
 
     assert "\naverage: ema of every update, top-1 " in result.out
-    assert f"average  {KEPT}  ema of every update  top-1 " in log
+    assert f"average  {EMA_PATH}  ema of every update  top-1 " in log
     assert "  average  top-1 " in log

@@ -30,19 +30,19 @@ def test_frozen_layers_keep_their_weights_and_statistics(tmp_path: Path) -> None
     trained(tmp_path / "fresh", "--lr=0")
     before, after = tensors(tmp_path / "fresh", 4), tensors(tmp_path / "run", 4)
     changed = {name for name in after if not torch.equal(after[name], before[name])}
-    moved = {name for name in changed if ".running_" not in name}
-    still = ("conv1.", "bn1.", "layer1.", "layer2.0.conv1.", "layer2.0.bn1.")
+    changed_weights = {name for name in changed if ".running_" not in name}
+    frozen = ("conv1.", "bn1.", "layer1.", "layer2.0.conv1.", "layer2.0.bn1.")
 
-    # The fresh run's statistics moved, ours of frozen norms are those of a network never run.
-    assert moved == {
-        name for name in after if not name.startswith(still) and ".running_" not in name
+    assert changed_weights == {
+        name for name in after if not name.startswith(frozen) and ".running_" not in name
     }
+    # Statistics of frozen norms keep their initial values.
     assert not after["bn1.running_mean"].any() and (after["bn1.running_var"] == 1).all()
     assert after["layer2.0.bn2.running_mean"].any()
 
 
 NORMAL = [
-    # The first stage is frozen, and a frozen shortcut crosses the border.
+    # The first stage is frozen, and a frozen shortcut crosses the stage boundary.
     ("--pipeline-splits=layer1,layer2/0/bn2", "--pipeline-schedule=zero-bubble"),
     ("--pipeline-splits=layer2/0/conv2",),  # the second stage starts with the first trained layer
     ("--enable-recompute",),
@@ -50,7 +50,7 @@ NORMAL = [
 ]
 REST = [
     ("--pipeline-splits=layer2/0/conv1",),  # the first stage is frozen
-    ("--pipeline-splits=layer2/0/bn2",),  # a frozen shortcut crosses the border
+    ("--pipeline-splits=layer2/0/bn2",),  # a frozen shortcut crosses the stage boundary
     ("--pipeline-splits=layer1,layer2/0/bn1,layer3", "--pipeline-schedule=1f1b"),
     ("--pipeline-splits=layer1,layer2/0/bn1", "--pipeline-schedule=zero-bubble"),
     ("--replicas=2", "--gradient-accumulation=6", "--pipeline-splits=layer2/0/conv1"),
@@ -84,16 +84,16 @@ def test_the_frozen_layers_are_reported(tmp_path: Path) -> None:
 
 def test_a_stopped_run_resumes_and_can_train_all_layers(tmp_path: Path) -> None:
     run, first = tmp_path / "run", f"{FIRST}=layer3"
-    full = trained(tmp_path / "whole", first)
+    expected = trained(tmp_path / "reference", first)
     assert convoy("train", *SMALL, first, "--stop-after=1", "--output", run).code == 75
     assert convoy("resume", run).code == 0
 
-    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == full
+    assert json.loads((run / "summary.json").read_text())["weights_sha256"] == expected
 
     again = tmp_path / "again"
     assert convoy("train", *SMALL, first, "--stop-after=1", "--output", again).code == 75
     refused = convoy("resume", again, f"{FIRST}=conv1")
-    expected = convoy("resume", again, f"{FIRST}=conv1", "--override")
+    overridden = convoy("resume", again, f"{FIRST}=conv1", "--override")
 
-    assert (refused.code, expected.code) == (2, 0), expected.err
-    assert json.loads((again / "summary.json").read_text())["weights_sha256"] != full
+    assert (refused.code, overridden.code) == (2, 0), overridden.err
+    assert json.loads((again / "summary.json").read_text())["weights_sha256"] != expected

@@ -12,7 +12,7 @@ from support.run_convoy import TINY, convoy
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose newest checkpoint is not its last word: it was stopped."""
+    """A stopped run."""
     run = tmp_path_factory.mktemp("before") / "run"
     result = convoy("train", *TINY, "--stop-after=7", "--output", run)
     assert result.code == 75, result.err
@@ -33,10 +33,10 @@ def weights(run: Path, update: int) -> dict[str, torch.Tensor]:
 
 def test_a_rate_of_zero_keeps_the_initial_weights(tmp_path: Path, before: Path) -> None:
     summary = started_run(tmp_path / "run", before, "--lr=0")
-    ours, theirs = weights(tmp_path / "run", 12), weights(before, 7)
+    final, initial = weights(tmp_path / "run", 12), weights(before, 7)
 
     assert summary["updates"] == 12
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert all(torch.equal(final[name], initial[name]) for name in initial)
 
 
 def test_the_source_of_the_weights_is_recorded(tmp_path: Path, before: Path) -> None:
@@ -54,7 +54,7 @@ def test_the_source_of_the_weights_is_recorded(tmp_path: Path, before: Path) -> 
 @pytest.mark.processes
 def test_every_layout_starts_with_the_same_weights(tmp_path: Path, before: Path) -> None:
     layouts = {
-        "alone": ("--gradient-accumulation=2",),
+        "single": ("--gradient-accumulation=2",),
         "stages": ("--shards=2",),
         "replicas": ("--replicas=2", "--gradient-accumulation=1"),
     }
@@ -70,7 +70,7 @@ def test_every_layout_starts_with_the_same_weights(tmp_path: Path, before: Path)
 
 
 def test_a_run_resumes_without_its_initial_weights(tmp_path: Path, before: Path) -> None:
-    full = started_run(tmp_path / "whole", before)["weights_sha256"]
+    expected = started_run(tmp_path / "reference", before)["weights_sha256"]
     moved = (tmp_path / "moved").resolve()
     run = tmp_path / "run"
     moved.symlink_to(before)
@@ -81,7 +81,7 @@ def test_a_run_resumes_without_its_initial_weights(tmp_path: Path, before: Path)
     summary = json.loads((run / "summary.json").read_text())
 
     assert resumed.code == 0, resumed.err
-    assert (summary["weights_sha256"], summary["init_path"]) == (full, str(moved))
+    assert (summary["weights_sha256"], summary["init_path"]) == (expected, str(moved))
 
 
 def test_weights_that_do_not_fit_leave_no_folder_behind(tmp_path: Path, before: Path) -> None:

@@ -15,7 +15,7 @@ from support.run_convoy import ENDLESS, PATIENCE, TINY, Process, convoy, convoy_
 
 pytestmark = pytest.mark.processes
 
-# TINY with four micro-batches an update, measured and reported often.
+# TINY with four micro-batches per update, and frequent validation and reports.
 WORDS = [word for word in TINY if not word.startswith(("--gradient", "--validation", "--epoch"))]
 WORDS += ["--validation-mode=during", "--updates=4", "--logs-per-epoch=2"]
 
@@ -27,7 +27,7 @@ LAYOUTS = {
         "--pipeline-schedule=grouped",
         "--no-enable-recompute",
     ),
-    "three stages, a cut inside a block": (
+    "three stages, split inside a block": (
         "--pipeline-splits",
         "layer1/0/bn1",
         "layer3/0/conv2",
@@ -43,7 +43,7 @@ LAYOUTS = {
         "--offload-optimizer",
         "--max-cross-replica-buffer-size=4096",
     ),
-    "two replicas of two stages that exchange early": (
+    "two replicas of two stages with overlap": (
         "--replicas=2",
         "--shards=2",
         "--gradient-accumulation=2",
@@ -65,7 +65,7 @@ LAYOUTS = {
 }
 
 
-NORMAL = ("three stages, a cut inside a block", "two replicas", "looped")
+NORMAL = ("three stages, split inside a block", "two replicas", "looped")
 SWEEP = [
     name if name in NORMAL else pytest.param(name, marks=pytest.mark.evidence) for name in LAYOUTS
 ]
@@ -281,7 +281,7 @@ def test_a_signal_saves_and_stops_all_processes(
     "signal_number", [pytest.param(signal.SIGTERM, marks=pytest.mark.evidence), signal.SIGHUP]
 )
 def test_a_signal_to_the_process_group_saves_too(tmp_path: Path, signal_number: int) -> None:
-    """`timeout`, a closed terminal and many batch systems send it to the group."""
+    """`timeout`, a closed terminal and many batch systems send signals to the group."""
     run = tmp_path / "run"
     words = ["train", *WORDS, *LAYOUTS["two replicas"], "--output", str(run), ENDLESS]
     process = subprocess.Popen(

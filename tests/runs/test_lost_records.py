@@ -22,7 +22,7 @@ WORDS = [
 
 @pytest.fixture
 def shards(tmp_path: Path) -> Path:
-    """24 photos in two shards, and 6 in one."""
+    """24 training photos in two shards, and 6 validation photos in one."""
     root = write_folder(tmp_path / "photos", train=24, validation=6)
     result = convoy(
         "data", "convert", root, tmp_path / "shards", "--to=tfrecord", "--num-files=2,1"
@@ -42,13 +42,9 @@ def summary(shards: Path) -> dict[str, object]:
     return json.loads((shards.parent / "run" / "summary.json").read_text())
 
 
-def cut(path: Path, size: int) -> None:
-    os.truncate(path, size)
-
-
 def test_bad_records_found_at_startup_end_the_run(shards: Path) -> None:
     path = shards / "train-00001-of-00002"
-    cut(path, path.stat().st_size // 2)
+    os.truncate(path, path.stat().st_size // 2)
     result = train(shards)
 
     assert result.code == 3
@@ -58,7 +54,7 @@ def test_bad_records_found_at_startup_end_the_run(shards: Path) -> None:
 
 def test_every_lost_record_counts(shards: Path) -> None:
     path = shards / "train-00001-of-00002"
-    cut(path, path.stat().st_size // 2)
+    os.truncate(path, path.stat().st_size // 2)
     allowed = train(shards, "--bad-records=skip", "--max-bad-records=12")
     lost = int(str(summary(shards)["bad_records"]))
     refused = train(shards, "--bad-records=skip", f"--max-bad-records={lost - 1}")
@@ -67,7 +63,7 @@ def test_every_lost_record_counts(shards: Path) -> None:
     assert allowed.code == 0, allowed.err
     assert 2 <= lost <= 12
     assert refused.code == 3 and f"{lost} bad records" in refused.err
-    assert plan["updates"]["per_epoch"] == 6  # of 24 places, as before
+    assert plan["updates"]["per_epoch"] == 6  # lost records still count as samples
 
 
 def test_a_shard_truncated_between_two_records_is_detected_by_its_index(

@@ -38,9 +38,9 @@ def test_a_run_stopped_within_an_epoch_resumes_bit_exactly(
 ) -> None:
     run = tmp_path / "run"
     stopped = convoy("train", *TINY, *BOTH, "--output", run, f"--stop-after={update}")
-    went_on = convoy("resume", run)
+    resumed = convoy("resume", run)
 
-    assert (stopped.code, went_on.code) == (75, 0)
+    assert (stopped.code, resumed.code) == (75, 0)
     assert weights(run) == weights(mixed)
     assert loss_and_accuracy(run) == loss_and_accuracy(mixed)
 
@@ -76,7 +76,7 @@ def test_mixing_can_move_to_the_host_on_resume(mixed: Path, tmp_path: Path) -> N
 
 def test_every_mixing_option_changes_the_weights(tmp_path: Path) -> None:
     low = "--cutmix-lambda-low=0.5"
-    ways: list[tuple[str, ...]] = [
+    variants: list[tuple[str, ...]] = [
         (),
         ("--mixup-alpha=0.4",),
         ("--mixup-alpha=2.5",),
@@ -89,18 +89,19 @@ def test_every_mixing_option_changes_the_weights(tmp_path: Path) -> None:
         (low, "--cutmix-lambda-high=0.8", "--mixup-alpha=0.4", "--seed=1"),
     ]
     found = {
-        trained(tmp_path / str(index), *words)["weights_sha256"] for index, words in enumerate(ways)
+        trained(tmp_path / str(index), *words)["weights_sha256"]
+        for index, words in enumerate(variants)
     }
 
-    assert len(found) == len(ways)
+    assert len(found) == len(variants)
 
 
 def test_cutmix_that_is_always_disabled_has_no_effect(tmp_path: Path) -> None:
     cutmix = ("--cutmix-lambda-low=0.2", "--cutmix-lambda-high=0.8", "--cutmix-disable-prob=1")
-    plain, spared = trained(tmp_path / "plain"), trained(tmp_path / "spared", *cutmix)
+    plain, disabled = trained(tmp_path / "plain"), trained(tmp_path / "disabled", *cutmix)
 
-    assert spared["weights_sha256"] == plain["weights_sha256"]
-    assert loss_and_accuracy(tmp_path / "spared") == loss_and_accuracy(tmp_path / "plain")
+    assert disabled["weights_sha256"] == plain["weights_sha256"]
+    assert loss_and_accuracy(tmp_path / "disabled") == loss_and_accuracy(tmp_path / "plain")
 
 
 @pytest.mark.parametrize("micro", [2, 3])
@@ -122,13 +123,13 @@ def test_a_micro_batch_of_one_image_cannot_be_mixed(tmp_path: Path) -> None:
 
 
 def test_statistics_of_an_average_are_recomputed_on_mixed_images(tmp_path: Path) -> None:
-    """They are taken from training passes, which have images and no labels."""
+    """Statistics come from training passes over images without labels."""
     words = (*BOTH, "--weight-avg-strategy=mean", "--weight-avg-n=2")
-    found = [
+    averages = [
         trained(tmp_path / "device", *words)["averaged"],
         trained(tmp_path / "host", *words, "--hostside-image-mixing")["averaged"],
     ]
-    shas = [item["weights_sha256"] for item in found if isinstance(item, dict)]
+    digests = [item["weights_sha256"] for item in averages if isinstance(item, dict)]
 
-    assert len(shas) == 2
-    assert shas[0] == shas[1]
+    assert len(digests) == 2
+    assert digests[0] == digests[1]

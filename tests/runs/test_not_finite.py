@@ -12,7 +12,7 @@ from convoy.planning.topology import BatchPlan
 
 WORDS = [item for item in TINY if not item.startswith("--gradient")]
 LAYOUTS = {
-    "alone": ("--gradient-accumulation=2",),
+    "single": ("--gradient-accumulation=2",),
     "replicas": ("--gradient-accumulation=1", "--replicas=2"),
     "stages": ("--gradient-accumulation=2", "--shards=2"),
 }
@@ -37,8 +37,8 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 @pytest.fixture(scope="module")
 def healthy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("sound") / "run"
-    assert train(run, *LAYOUTS["alone"]).code == 0
+    run = tmp_path_factory.mktemp("healthy") / "run"
+    assert train(run, *LAYOUTS["single"]).code == 0
     return run
 
 
@@ -62,18 +62,22 @@ def test_a_nan_on_one_process_stops_all_before_the_update_and_is_named(
 ) -> None:
     run = tmp_path / "run"
     result = train(run, *LAYOUTS[layout], *more, faults="poison@7:1")
-    last, (place, micro) = CheckpointStore(run / "checkpoints").updates()[-1], _rank_text(layout)
+    last = CheckpointStore(run / "checkpoints").updates()[-1]
+    coordinates, micro = _coordinates_and_micro_batch(layout)
 
     assert result.code == 5
     assert result.err.startswith(
         f"convoy: update 8: the outputs of layer {FIRST_LAYER[layout]} are not finite"
     )
-    assert f" of micro-batch {micro}, on rank 1 ({place}); the update was not applied" in result.err
+    assert (
+        f" of micro-batch {micro}, on rank 1 ({coordinates}); the update was not applied"
+        in result.err
+    )
     assert result.err.count("\n") == 1
     assert (last, summary(run)["exit_reason"]) == (7, "NotFiniteError")
 
 
-def _rank_text(layout: str) -> tuple[str, int]:
+def _coordinates_and_micro_batch(layout: str) -> tuple[str, int]:
     return ("replica 1, stage 0", 2) if layout == "replicas" else ("replica 0, stage 1", 1)
 
 
@@ -83,18 +87,18 @@ def test_the_checkpoint_before_a_nan_resumes_bit_exactly(
     layout: str, healthy_run: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    halted = train(run, *LAYOUTS[layout], faults="poison@7:1")
-    went_on = convoy("resume", run)
+    stopped = train(run, *LAYOUTS[layout], faults="poison@7:1")
+    resumed = convoy("resume", run)
 
-    assert (halted.code, went_on.code) == (5, 0)
-    assert "resuming after update 7" in went_on.out
+    assert (stopped.code, resumed.code) == (5, 0)
+    assert "resuming after update 7" in resumed.out
     assert summary(run)["weights_sha256"] == summary(healthy_run)["weights_sha256"]
     assert summary(run)["skipped_updates"] == 0
 
 
 @pytest.mark.parametrize("seed", [0, 5])
 def test_the_reported_samples_are_those_of_the_micro_batch(seed: int, tmp_path: Path) -> None:
-    result = train(tmp_path / "run", *LAYOUTS["alone"], f"--seed={seed}", faults="poison@3")
+    result = train(tmp_path / "run", *LAYOUTS["single"], f"--seed={seed}", faults="poison@3")
     order = SampleOrder(96, BatchPlan(8, 2, 1), seed)
     first = order.ids(MicroBatchIndex(update=3, micro=0))[0]
 
@@ -120,26 +124,28 @@ def test_a_skipped_update_leaves_the_same_bits_in_every_layout(
         assert result.code == 0, result.err
         assert "update 8 is skipped: its losses are not finite (1 so far)" in result.out
         assert "skipped: 1 of these updates" in result.out
-    item, *others = (summary(tmp_path / layout) for layout in LAYOUTS)
+    first, *others = (summary(tmp_path / layout) for layout in LAYOUTS)
     reports = [lines(tmp_path / layout / "metrics.jsonl") for layout in LAYOUTS]
 
-    assert item["skipped_updates"] == 1
-    assert item["weights_sha256"] != summary(healthy_run)["weights_sha256"]
-    assert all(other["weights_sha256"] == item["weights_sha256"] for other in others)
-    assert all(_plain(other) == _plain(reports[0]) for other in reports[1:])
+    assert first["skipped_updates"] == 1
+    assert first["weights_sha256"] != summary(healthy_run)["weights_sha256"]
+    assert all(other["weights_sha256"] == first["weights_sha256"] for other in others)
+    assert all(_without_times(other) == _without_times(reports[0]) for other in reports[1:])
 
 
-def _plain(reports: list[dict[str, object]]) -> list[dict[str, object]]:
-    timely = ("seconds", "images_per_second")
-    return [{key: report[key] for key in report if key not in timely} for report in reports]
+def _without_times(reports: list[dict[str, object]]) -> list[dict[str, object]]:
+    timed = ("seconds", "images_per_second")
+    return [{key: report[key] for key in report if key not in timed} for report in reports]
 
 
 def test_a_report_excludes_the_losses_of_a_skipped_update(tmp_path: Path) -> None:
     run, words = tmp_path / "run", ("--gradient-accumulation=2", "--log-freq=1")
-    assert train(tmp_path / "sound", *words).code == 0
+    assert train(tmp_path / "healthy", *words).code == 0
     assert train(run, *words, "--on-nonfinite=skip", faults="poison@2").code == 0
-    reports, theirs = (lines(item / "metrics.jsonl") for item in (run, tmp_path / "sound"))
-    rates = [their["learning_rate"] for their in theirs]
+    reports, healthy_reports = (
+        lines(item / "metrics.jsonl") for item in (run, tmp_path / "healthy")
+    )
+    rates = [report["learning_rate"] for report in healthy_reports]
 
     assert [report["skipped"] for report in reports] == [0, 0] + [1] * 10
     assert [report["left_out"] for report in reports] == [0, 0, 1] + [0] * 9
@@ -164,20 +170,20 @@ def test_too_many_consecutive_skips_stop_the_run(tmp_path: Path) -> None:
 
 def test_skips_are_saved_in_checkpoints(tmp_path: Path) -> None:
     words = ("--gradient-accumulation=2", "--on-nonfinite=skip")
-    train(tmp_path / "whole", *words, faults="poison@4")
-    halted = train(tmp_path / "parts", *words, "--stop-after=8", faults="poison@4")
-    went_on = convoy("resume", tmp_path / "parts")
-    full, parts = (summary(tmp_path / item) for item in ("whole", "parts"))
+    train(tmp_path / "reference", *words, faults="poison@4")
+    stopped = train(tmp_path / "resumed", *words, "--stop-after=8", faults="poison@4")
+    resumed = convoy("resume", tmp_path / "resumed")
+    reference, actual = (summary(tmp_path / item) for item in ("reference", "resumed"))
 
-    assert (halted.code, went_on.code) == (75, 0)
-    assert parts["weights_sha256"] == full["weights_sha256"]
-    assert parts["skipped_updates"] == full["skipped_updates"] == 1
+    assert (stopped.code, resumed.code) == (75, 0)
+    assert actual["weights_sha256"] == reference["weights_sha256"]
+    assert actual["skipped_updates"] == reference["skipped_updates"] == 1
 
 
 def test_every_value_is_checked_when_traps_are_enabled(healthy_run: Path, tmp_path: Path) -> None:
-    words = (*LAYOUTS["alone"], "--enable-fp-exceptions")
+    words = (*LAYOUTS["single"], "--enable-fp-exceptions")
     clean = train(tmp_path / "clean", *words)
-    result = train(tmp_path / "spoiled", *words, faults="poison@7")
+    result = train(tmp_path / "poisoned", *words, faults="poison@7")
 
     assert (clean.code, result.code) == (0, 5)
     assert summary(tmp_path / "clean")["weights_sha256"] == summary(healthy_run)["weights_sha256"]
@@ -196,12 +202,12 @@ def test_a_value_found_on_one_process_stops_all_processes(tmp_path: Path) -> Non
 
 SCALED = {
     "constant": ("--loss-scaling=1024",),
-    "a ladder": ("--initial-loss-scaling=2", "--loss-scaling=16"),
+    "growing": ("--initial-loss-scaling=2", "--loss-scaling=16"),
 }
 
 
 @pytest.mark.processes
-@pytest.mark.evidence  # runs in 16 bits show as much in less time
+@pytest.mark.evidence  # runs in 16 bits test the same in less time
 @pytest.mark.parametrize("words", SCALED.values(), ids=SCALED)
 def test_a_power_of_two_loss_scale_does_not_change_any_bit(
     words: tuple[str, ...], healthy_run: Path, tmp_path: Path
@@ -216,17 +222,17 @@ def test_a_power_of_two_loss_scale_does_not_change_any_bit(
 
 
 def test_a_growing_loss_scale_resumes_bit_exactly(tmp_path: Path) -> None:
-    # Three are no power of two: here the scale itself leaves its trace in the bits.
-    words = (*LAYOUTS["alone"], "--initial-loss-scaling=3", "--loss-scaling=24", "--log-freq=1")
-    full = train(tmp_path / "whole", *words)
-    halted = train(tmp_path / "parts", *words, "--stop-after=6")
-    went_on = convoy("resume", tmp_path / "parts")
-    scales = [line["loss_scale"] for line in lines(tmp_path / "whole" / "metrics.jsonl")]
-    again = [line["loss_scale"] for line in lines(tmp_path / "parts" / "metrics.jsonl")]
+    # A scale that is not a power of two changes the bits of the weights.
+    words = (*LAYOUTS["single"], "--initial-loss-scaling=3", "--loss-scaling=24", "--log-freq=1")
+    reference = train(tmp_path / "reference", *words)
+    stopped = train(tmp_path / "resumed", *words, "--stop-after=6")
+    resumed = convoy("resume", tmp_path / "resumed")
+    scales = [line["loss_scale"] for line in lines(tmp_path / "reference" / "metrics.jsonl")]
+    again = [line["loss_scale"] for line in lines(tmp_path / "resumed" / "metrics.jsonl")]
 
-    assert (full.code, halted.code, went_on.code) == (0, 75, 0)
+    assert (reference.code, stopped.code, resumed.code) == (0, 75, 0)
     assert scales == again == [3.0] * 3 + [6.0] * 3 + [12.0] * 3 + [24.0] * 3
     assert (
-        summary(tmp_path / "parts")["weights_sha256"]
-        == summary(tmp_path / "whole")["weights_sha256"]
+        summary(tmp_path / "resumed")["weights_sha256"]
+        == summary(tmp_path / "reference")["weights_sha256"]
     )

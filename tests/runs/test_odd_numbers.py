@@ -11,7 +11,7 @@ from support.run_convoy import TINY, CommandResult, convoy
 
 from convoy.config.schema import option_table
 
-# One epoch of six updates, measured at its end.
+# One epoch of six updates, validated at its end.
 WORDS = [item for item in TINY if not item.startswith(("--epoch", "--validation", "--lr"))]
 WORDS += ["--epoch=1", "--validation-mode=after"]
 
@@ -46,11 +46,11 @@ def test_a_rate_of_zero_changes_statistics_but_no_weight(
     once, twice = tmp_path / "once", tmp_path / "twice"
     codes = [train(once, "--lr=0", *more).code, train(twice, "--lr=0", "--epoch=2", *more).code]
     short, long = tensors(once), tensors(twice, 12)
-    moved = {name for name in short if not torch.equal(short[name], long[name])}
+    changed = {name for name in short if not torch.equal(short[name], long[name])}
 
     assert codes == [0, 0]
     assert rates(once) == {0}
-    assert moved and all(".running_" in name for name in moved)
+    assert changed and all(".running_" in name for name in changed)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_rate_of_zero_changes_statistics_but_no_weight(
         ("--lr=0.1", "--weight-decay=1e30"),
     ],
 )
-def test_an_extreme_rate_ends_with_two_lines_and_saves_no_invalid_weights(
+def test_an_extreme_rate_is_an_error_and_no_invalid_weights_are_saved(
     words: tuple[str, ...], tmp_path: Path
 ) -> None:
     result = train(tmp_path / "run", *words)
@@ -76,23 +76,23 @@ def test_an_extreme_rate_ends_with_two_lines_and_saves_no_invalid_weights(
     assert summary(tmp_path / "run")["exit_reason"] == "NotFiniteError"
 
 
-def test_a_large_rate_that_stays_finite_is_a_result(tmp_path: Path) -> None:
+def test_a_large_rate_that_stays_finite_is_not_an_error(tmp_path: Path) -> None:
     assert train(tmp_path / "run", "--lr=1000").code == 0
     assert_finite(tmp_path / "run")
 
 
 @pytest.mark.skipif(
     option_table()["weight_decay_spares"].available_values is not None,
-    reason="this version decays matrices alone",
+    reason="this version decays only matrices",
 )
 def test_norms_that_decay_become_smaller_and_stay_finite(tmp_path: Path) -> None:
-    for spared in ("nothing", "vectors"):
-        words = ("--lr=0.1", "--weight-decay=0.5", f"--weight-decay-spares={spared}")
-        assert train(tmp_path / spared, *words).code == 0
-        assert_finite(tmp_path / spared)
-    decayed, spared_ones = tensors(tmp_path / "nothing"), tensors(tmp_path / "vectors")
+    for exempt in ("nothing", "vectors"):
+        words = ("--lr=0.1", "--weight-decay=0.5", f"--weight-decay-spares={exempt}")
+        assert train(tmp_path / exempt, *words).code == 0
+        assert_finite(tmp_path / exempt)
+    decayed, not_decayed = tensors(tmp_path / "nothing"), tensors(tmp_path / "vectors")
 
-    assert decayed["bn1.weight"].abs().sum() < 0.9 * spared_ones["bn1.weight"].abs().sum()
+    assert decayed["bn1.weight"].abs().sum() < 0.9 * not_decayed["bn1.weight"].abs().sum()
 
 
 @pytest.mark.parametrize("decay", ["1", "10"])

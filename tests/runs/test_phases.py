@@ -13,7 +13,7 @@ from convoy.data.source import Split
 from convoy.data.sources.shapes import ShapesSource
 from convoy.models.network import NetworkPlan
 
-# 6 updates of 2 × 8 images of 10 pixels, then 2 × 12 of 2 × 4 of 16.
+# 6 updates of 2 × 8 images of 10 × 10, then 2 × 12 updates of 2 × 4 images of 16 × 16.
 COMMON_OPTIONS = [item for item in TINY if "image-size" not in item and "epoch" not in item]
 HALF_RES_OPTIONS = [
     *COMMON_OPTIONS,
@@ -37,11 +37,11 @@ def summary(run: Path) -> dict[str, Any]:
 
 
 def digests(run: Path) -> Digests:
-    """Of a run that is complete."""
-    full, tuned = summary(run), summary(run / "fine-tune")
-    assert (full["exit_reason"], full["fine_tune"]["exit_reason"]) == ("done", "done")
-    assert full["fine_tune"]["weights_sha256"] == tuned["weights_sha256"]
-    return full["weights_sha256"], full["averaged"]["weights_sha256"], tuned["weights_sha256"]
+    """The digests of a complete run."""
+    first, tuned = summary(run), summary(run / "fine-tune")
+    assert (first["exit_reason"], first["fine_tune"]["exit_reason"]) == ("done", "done")
+    assert first["fine_tune"]["weights_sha256"] == tuned["weights_sha256"]
+    return first["weights_sha256"], first["averaged"]["weights_sha256"], tuned["weights_sha256"]
 
 
 def read_records(file: Path) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def read_records(file: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def single_process_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("alone") / "run"
+    run = tmp_path_factory.mktemp("single") / "run"
     result = convoy("train", *HALF_RES_OPTIONS, "--validation-mode=after", "--output", run)
     assert (result.code, result.err) == (0, "")
     return run
@@ -63,18 +63,18 @@ def copy_of(run: Path, folder: Path) -> Path:
 def test_both_phases_are_runs_and_the_first_reports_the_second(
     single_process_run: Path,
 ) -> None:
-    full, tuned = summary(single_process_run), summary(single_process_run / "fine-tune")
+    first, tuned = summary(single_process_run), summary(single_process_run / "fine-tune")
     reports = read_records(single_process_run / "fine-tune/metrics.jsonl")
     events = read_records(single_process_run / "fine-tune/events.jsonl")
     (notice,) = [event["text"] for event in events if event.get("kind") == "init"]
 
-    assert (full["updates"], tuned["updates"], tuned["images"]) == (6, 24, 192)
-    assert full["fine_tune"] == {
+    assert (first["updates"], tuned["updates"], tuned["images"]) == (6, 24, 192)
+    assert first["fine_tune"] == {
         "path": "fine-tune",
         "exit_reason": "done",
         **{key: tuned[key] for key in ("weights_sha256", "top1", "top5", "updates", "epochs")},
     }
-    assert full["averaged"]["weights_sha256"] in notice
+    assert first["averaged"]["weights_sha256"] in notice
     assert [reports[0]["learning_rate"] < 0.05, reports[-1]["epoch"]] == [True, 3.0]
     assert [
         record["epoch"]
@@ -106,15 +106,15 @@ def test_training_sees_smaller_images_than_validation(
     ]
     words = ("--image-size=10", "--output", tmp_path / "small")
     assert convoy("train", *small, *words).code == 0
-    (measured,) = read_records(single_process_run / "validation.jsonl")
+    (validation,) = read_records(single_process_run / "validation.jsonl")
     result = convoy("validate", single_process_run / "checkpoints/update-6", "--json")
 
     assert (
         summary(tmp_path / "small")["weights_sha256"]
         == summary(single_process_run)["weights_sha256"]
     )
-    assert json.loads(result.out)["top1"] == measured["top1"]
-    assert json.loads(result.out)["loss"] == pytest.approx(measured["loss"], rel=1e-6)
+    assert json.loads(result.out)["top1"] == validation["top1"]
+    assert json.loads(result.out)["loss"] == pytest.approx(validation["loss"], rel=1e-6)
 
 
 def test_the_closing_lines_show_both_phases(tmp_path: Path) -> None:
@@ -144,36 +144,34 @@ def test_a_run_stopped_anywhere_resumes_to_the_same_weights(
 
 def test_a_stop_does_not_change_the_average_with_few_checkpoints(tmp_path: Path) -> None:
     words = ("--keep-last=2", "--output")
-    assert convoy("train", *HALF_RES_OPTIONS, *words, tmp_path / "whole").code == 0
+    assert convoy("train", *HALF_RES_OPTIONS, *words, tmp_path / "reference").code == 0
     assert convoy("train", *HALF_RES_OPTIONS, "--stop-after=5", *words, tmp_path / "run").code == 75
     assert convoy("resume", tmp_path / "run").code == 0
 
-    assert digests(tmp_path / "run") == digests(tmp_path / "whole")
+    assert digests(tmp_path / "run") == digests(tmp_path / "reference")
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("at", [6, 8, 14])
-def test_a_run_killed_anywhere_resumes_to_the_same_weights(tmp_path: Path, at: int) -> None:
-    """At the end of the first phase; in the second before its first checkpoint, and behind it."""
-    words = [*HALF_RES_OPTIONS, "--ckpts-per-epoch=1"] if at == 8 else HALF_RES_OPTIONS
-    full, run = tmp_path / "whole", tmp_path / "run"
-    assert convoy("train", *words, "--output", full).code == 0
-    faults = {"CONVOY_TEST_FAULTS": f"kill@{at}"}
+@pytest.mark.parametrize("update", [6, 8, 14])
+def test_a_run_killed_anywhere_resumes_to_the_same_weights(tmp_path: Path, update: int) -> None:
+    """At the end of the first phase; in the second before and after its first checkpoint."""
+    words = [*HALF_RES_OPTIONS, "--ckpts-per-epoch=1"] if update == 8 else HALF_RES_OPTIONS
+    reference, run = tmp_path / "reference", tmp_path / "run"
+    assert convoy("train", *words, "--output", reference).code == 0
+    faults = {"CONVOY_TEST_FAULTS": f"kill@{update}"}
     killed = convoy_process("train", *words, "--output", run, scratch=tmp_path, env=faults)
     resumed = convoy("resume", run)
     reports = [record["update"] for record in read_records(run / "fine-tune/metrics.jsonl")]
 
     assert (killed.code, resumed.code) == (-9, 0), resumed.err
-    assert digests(run) == digests(full)
-    assert reports == sorted(set(reports))  # nothing is told twice
+    assert digests(run) == digests(reference)
+    assert reports == sorted(set(reports))  # nothing is reported twice
 
 
-def test_a_run_lost_between_the_phases_resumes_with_the_second(
+def test_a_run_that_ended_between_the_phases_resumes_with_the_second(
     single_process_run: Path, tmp_path: Path
 ) -> None:
-    run = copy_of(
-        single_process_run, tmp_path
-    )  # moved as well: it begins with the average that lies here
+    run = copy_of(single_process_run, tmp_path)  # its average is in the copy
     shutil.rmtree(run / "fine-tune")
     resumed = convoy("resume", run)
 
@@ -213,7 +211,7 @@ def test_the_second_phase_can_be_resumed_by_its_own_folder(
     run = tmp_path / "run"
     assert convoy("train", *HALF_RES_OPTIONS, "--stop-after=9", "--output", run).code == 75
     assert convoy("resume", run / "fine-tune").code == 0
-    result = convoy("resume", run)  # the first phase has yet to hear of it
+    result = convoy("resume", run)  # updates the summary of the first phase
 
     assert result.code == 0
     assert digests(run) == digests(single_process_run)
@@ -237,7 +235,7 @@ def test_a_checkpoint_of_the_second_phase_can_be_resumed(
     [
         ("--replicas=2", "--gradient-accumulation=1", "--fine-tune-gradient-accumulation=1"),
         pytest.param(("--shards=2",), marks=pytest.mark.evidence),
-        ("--pipeline-splits=layer2/0/bn1",),  # no layer of the second stage is frozen
+        ("--pipeline-splits=layer2/0/bn1",),  # the second stage has no frozen layers
     ],
     ids=" ".join,
 )
@@ -283,7 +281,7 @@ def test_a_stopped_run_resumes_in_another_layout(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("layout", [(), ("--shards=2",)], ids=["alone", "--shards=2"])
+@pytest.mark.parametrize("layout", [(), ("--shards=2",)], ids=["single", "--shards=2"])
 def test_a_signal_before_averaging_ends_all_processes(
     single_process_run: Path, tmp_path: Path, layout: tuple[str, ...]
 ) -> None:
@@ -365,10 +363,10 @@ def test_an_impossible_second_phase_is_refused_before_the_first(tmp_path: Path) 
 def test_too_few_samples_for_the_second_phase_are_refused_before_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def few(data: DataConfig, network: NetworkPlan, split: Split) -> ShapesSource:
+    def open_few_samples(data: DataConfig, network: NetworkPlan, split: Split) -> ShapesSource:
         return ShapesSource(20, network.image_size, data.seed, split)
 
-    monkeypatch.setattr("convoy.run.phase.open_source", few)
+    monkeypatch.setattr("convoy.run.phase.open_source", open_few_samples)
     words = ("--fine-tune-micro-batch-size=16", "--output", tmp_path / "run")
     result = convoy("train", *HALF_RES_OPTIONS, *words)
 
@@ -411,9 +409,9 @@ def test_fine_tuning_improves_accuracy_at_full_resolution(tmp_path: Path) -> Non
         *("--fine-tune-first-trainable-layer=layer3", "--progress=none"),
     ]
     result = convoy("train", *words, "--output", tmp_path / "run")
-    full = summary(tmp_path / "run")
-    before, after = full["averaged"]["top1"], full["fine_tune"]["top1"]
-    print(f"\nwhole images: {before:.3f} after small ones, {after:.3f} after fine-tuning")
+    record = summary(tmp_path / "run")
+    before, after = record["averaged"]["top1"], record["fine_tune"]["top1"]
+    print(f"\ntop-1 at full resolution: {before:.3f} before, {after:.3f} after fine-tuning")
 
     assert result.code == 0
     assert after > 0.9 > before

@@ -29,7 +29,7 @@ SINGLE_PROCESS = "--gradient-accumulation=6"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Two epochs of two updates, of which one photo is left over."""
+    """25 photos: two updates per epoch, and one photo that is not used."""
     return write_folder(tmp_path / "photos", train=25, validation=7)
 
 
@@ -86,7 +86,7 @@ def test_neither_replicas_nor_stages_change_any_bit(root: Path, tmp_path: Path) 
 
 
 def summary_of(root: Path, output: Path, *words: str) -> dict[str, Any]:
-    """With the count of the last validation."""
+    """The summary, with the number of samples of the last validation."""
     train(root, output, *words)
     last = (output / "validation.jsonl").read_text().splitlines()[-1]
     return {**summary(output), "samples": json.loads(last)["samples"]}
@@ -111,7 +111,7 @@ def test_a_fraction_of_the_samples_gives_a_shorter_epoch(root: Path, tmp_path: P
     train(root, tmp_path / "run", "--dataset-percentage-to-use=50", "--gradient-accumulation=2")
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
 
-    assert plan["updates"]["per_epoch"] == 3  # 12 of 25 photos, 4 an update
+    assert plan["updates"]["per_epoch"] == 3  # 12 of 25 photos, 4 per update
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_fraction_of_the_samples_gives_a_shorter_epoch(root: Path, tmp_path: P
 def test_augmentation_options_change_the_weights(tmp_path: Path, option: str) -> None:
     root = write_folder(tmp_path / "photos", train=25, validation=7, boxes=True)
 
-    assert weights(root, tmp_path / "usual", SINGLE_PROCESS) != weights(
+    assert weights(root, tmp_path / "default", SINGLE_PROCESS) != weights(
         root, tmp_path / "other", SINGLE_PROCESS, option
     )
 
@@ -181,7 +181,7 @@ def test_skipped_photos_are_counted_reported_and_the_same_in_every_layout(
         assert events.count('"bad_record"') == 3
 
 
-def test_one_bad_photo_too_many_ends_the_run_with_the_list(root: Path, tmp_path: Path) -> None:
+def test_too_many_bad_photos_end_the_run_with_a_list(root: Path, tmp_path: Path) -> None:
     for path in photo_paths(root, "train")[::6]:
         damage(path)
     words = (SINGLE_PROCESS, *SKIP, f"--data-dir={root}", f"--output={tmp_path / 'run'}")
@@ -195,13 +195,16 @@ def test_one_bad_photo_too_many_ends_the_run_with_the_list(root: Path, tmp_path:
 def test_a_run_that_skips_resumes_bit_exactly(root: Path, tmp_path: Path) -> None:
     for path in photo_paths(root, "train")[3:20:8]:
         damage(path)
-    full = weights(root, tmp_path / "whole", SINGLE_PROCESS, *SKIP)
-    train_until(root, tmp_path / "parts", "--stop-after=1")
-    result = convoy("resume", tmp_path / "parts")
+    expected = weights(root, tmp_path / "reference", SINGLE_PROCESS, *SKIP)
+    train_until(root, tmp_path / "resumed", "--stop-after=1")
+    result = convoy("resume", tmp_path / "resumed")
 
     assert result.code == 0, result.err
-    assert summary(tmp_path / "parts")["weights_sha256"] == full
-    assert summary(tmp_path / "parts")["bad_records"] == summary(tmp_path / "whole")["bad_records"]
+    assert summary(tmp_path / "resumed")["weights_sha256"] == expected
+    assert (
+        summary(tmp_path / "resumed")["bad_records"]
+        == summary(tmp_path / "reference")["bad_records"]
+    )
 
 
 def train_until(root: Path, output: Path, stop: str) -> None:
@@ -249,9 +252,9 @@ def test_a_plan_counts_the_photos(root: Path) -> None:
 def test_pre_cropped_images_are_validated_uncropped(root: Path, tmp_path: Path) -> None:
     tars = tmp_path / "tars"
     assert convoy("data", "convert", root, tars, "--to=webdataset").code == 0
-    table = json.loads((tars / "metadata.json").read_text())
-    table["validation_transform_pipeline"] = ["Resize(27)", "CenterCrop(24)"]
-    (tars / "metadata.json").write_text(json.dumps(table))
+    metadata = json.loads((tars / "metadata.json").read_text())
+    metadata["validation_transform_pipeline"] = ["Resize(27)", "CenterCrop(24)"]
+    (tars / "metadata.json").write_text(json.dumps(metadata))
     config = build_config({"data": "imagenet", "data_dir": str(tars), "num_classes": 3})
     network = plan_network(config)
 

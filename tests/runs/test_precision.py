@@ -17,13 +17,13 @@ SMALL += ["--updates=6", "--warmup-epoch=0", "--gradient-accumulation=4"]
 LAYOUTS = {
     "replicas": ["--replicas=2", "--gradient-accumulation=2", "--enable-optimizer-rts"],
     "stages": ["--shards=2", "--offload-optimizer"],
-    "again": ["--enable-recompute", "--offload-optimizer"],
+    "recomputed": ["--enable-recompute", "--offload-optimizer"],
 }
 MODES = {
     "16.32": ["--precision=16.32", "--loss-scaling=128"],
     "16.16": ["--precision=16.16", "--loss-scaling=128"],
-    "16.16 by chance": ["--precision=16.16", "--enable-stochastic-rounding"],
-    "bfloat16 by chance": [
+    "16.16 stochastic": ["--precision=16.16", "--enable-stochastic-rounding"],
+    "bfloat16 stochastic": [
         *("--precision=16.16", "--half-type=bfloat16", "--enable-stochastic-rounding"),
         *("--optimizer-state-dtype=weights", "--full-precision-norm"),
     ],
@@ -32,9 +32,9 @@ MODES = {
         *("--precision=16.32", "--half-arithmetic=emulated", "--half-partial"),
         *("--saturate-on-overflow", "--loss-scaling=4194304"),
     ],
-    # Beginning far too high: updates are skipped and the scale halved, again and again.
+    # The initial scale is far too high, so updates are skipped and the scale is halved.
     "automatic": ["--precision=16.16", "--auto-loss-scaling", "--loss-scaling=1048576"],
-    "ladder": ["--precision=16.16", "--initial-loss-scaling=16", "--loss-scaling=64"],
+    "growing": ["--precision=16.16", "--initial-loss-scaling=16", "--loss-scaling=64"],
 }
 
 
@@ -50,7 +50,7 @@ def trained(run: Path, *words: str) -> str:
 
 
 def guard_state(run: Path, update: int = 6) -> dict[str, Any]:
-    """What a checkpoint says of loss scales and skipped updates."""
+    """The loss scale and skipped updates of a checkpoint."""
     state = json.loads((run / f"checkpoints/update-{update}/state.json").read_text())
     found: dict[str, Any] = state["judge"]
     return found
@@ -80,7 +80,7 @@ def assert_same_weights(folder: Path, mode: str, layouts: list[str]) -> None:
 def test_every_mode_gives_the_weights_of_one_process(
     tmp_path: Path, mode: str, layout: str
 ) -> None:
-    assert_same_weights(tmp_path, mode, [layout, "again"])
+    assert_same_weights(tmp_path, mode, [layout, "recomputed"])
 
 
 @pytest.mark.processes
@@ -90,28 +90,28 @@ def test_every_mode_gives_the_same_weights_in_every_layout(tmp_path: Path, mode:
     assert_same_weights(tmp_path, mode, list(LAYOUTS))
 
 
-@pytest.mark.parametrize("mode", ["16.32", "bfloat16 by chance", "automatic", "ladder"])
+@pytest.mark.parametrize("mode", ["16.32", "bfloat16 stochastic", "automatic", "growing"])
 def test_a_run_stopped_anywhere_resumes_bit_exactly(tmp_path: Path, mode: str) -> None:
-    full = trained(tmp_path / "whole", *MODES[mode])
+    expected = trained(tmp_path / "reference", *MODES[mode])
 
     for stop in (1, 3):
         run = tmp_path / f"stopped-{stop}"
         words = (*SMALL, *MODES[mode], f"--stop-after={stop}")
         assert convoy("train", *words, "--output", run).code == 75
         assert convoy("resume", run).code == 0
-        assert summary(run)["weights_sha256"] == full
-        assert guard_state(run) == guard_state(tmp_path / "whole")
+        assert summary(run)["weights_sha256"] == expected
+        assert guard_state(run) == guard_state(tmp_path / "reference")
 
 
 @pytest.mark.processes
 def test_native_16_bit_training_is_bit_identical_in_two_stages(tmp_path: Path) -> None:
-    """Slow on a CPU, so as little as possible."""
+    """Native 16-bit arithmetic is slow on a CPU, so the run is very short."""
     few = ("--micro-batch-size=2", "--gradient-accumulation=2", "--samples=8", "--updates=1")
     words = ("--precision=16.16", "--half-arithmetic=native", *few)
-    alone = trained(tmp_path / "alone", *words)
+    expected = trained(tmp_path / "single", *words)
 
-    assert trained(tmp_path / "two", *words, "--shards=2") == alone
-    assert trained(tmp_path / "as if", *words, "--half-arithmetic=emulated") != alone
+    assert trained(tmp_path / "two", *words, "--shards=2") == expected
+    assert trained(tmp_path / "emulated", *words, "--half-arithmetic=emulated") != expected
 
 
 def test_every_mode_gives_different_weights(tmp_path: Path) -> None:
@@ -137,17 +137,17 @@ def test_infinite_gradients_skip_updates_and_halve_the_scale(tmp_path: Path) -> 
 
 
 def test_weights_are_stored_in_the_configured_dtype(tmp_path: Path) -> None:
-    for mode in ("16.32", "16.16", "bfloat16 by chance", "copies"):
+    for mode in ("16.32", "16.16", "bfloat16 stochastic", "copies"):
         trained(tmp_path / mode, *MODES[mode])
-    brain = weights(tmp_path / "bfloat16 by chance")
-    norms = [name for name in brain if "bn" in name]
+    bfloat16 = weights(tmp_path / "bfloat16 stochastic")
+    norms = [name for name in bfloat16 if "bn" in name]
     copies = weights(tmp_path / "copies")
 
     assert not is_half(weights(tmp_path / "16.32")["fc.weight"])
     assert all(map(is_half, weights(tmp_path / "16.16").values()))
     assert norms
-    assert not all(is_half(brain[name], torch.bfloat16) for name in norms)
-    assert all(is_half(brain[name], torch.bfloat16) for name in brain if name not in norms)
+    assert not all(is_half(bfloat16[name], torch.bfloat16) for name in norms)
+    assert all(is_half(bfloat16[name], torch.bfloat16) for name in bfloat16 if name not in norms)
     assert is_half(copies["conv1.weight"])
     assert not is_half(copies["fc.weight"])
 
@@ -157,12 +157,14 @@ def test_a_checkpoint_is_validated_as_in_training(tmp_path: Path, mode: str) -> 
     run = tmp_path / "run"
     words = [item for item in SMALL if "validation" not in item]
     result = convoy("train", *words, *MODES[mode], "--output", run)
-    local = json.loads((run / "validation.jsonl").read_text().splitlines()[-1])
-    again = json.loads(convoy("validate", run, "--json").out)[-1]
+    in_training = json.loads((run / "validation.jsonl").read_text().splitlines()[-1])
+    separate = json.loads(convoy("validate", run, "--json").out)[-1]
 
     assert result.code == 0
-    assert again["weights_sha256"] == summary(run)["weights_sha256"]
-    assert (again["top1"], again["loss"]) == pytest.approx((local["top1"], local["loss"]))
+    assert separate["weights_sha256"] == summary(run)["weights_sha256"]
+    assert (separate["top1"], separate["loss"]) == pytest.approx(
+        (in_training["top1"], in_training["loss"])
+    )
 
 
 def test_a_run_cannot_be_resumed_in_another_precision(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_frozen_weights_are_used_in_16_bits_too(tmp_path: Path) -> None:
     trained(tmp_path / "mixed", *MODES["16.32"], *words)
 
     assert all(map(is_half, weights(tmp_path / "half").values()))
-    assert not is_half(weights(tmp_path / "mixed")["conv1.weight"])  # the truth is kept
+    assert not is_half(weights(tmp_path / "mixed")["conv1.weight"])  # stored in 32 bits
 
 
 def test_the_state_of_another_optimizer_is_never_loaded(tmp_path: Path) -> None:
@@ -194,7 +196,7 @@ def test_the_state_of_another_optimizer_is_never_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("layout", [(), *LAYOUTS.values()], ids=["alone", *LAYOUTS])
+@pytest.mark.parametrize("layout", [(), *LAYOUTS.values()], ids=["single", *LAYOUTS])
 def test_infinite_weights_are_not_saved(tmp_path: Path, layout: tuple[str, ...]) -> None:
     words = (*SMALL, "--precision=16.16", "--lr=1e6", *layout)
     result = convoy("train", *words, "--output", tmp_path / "run")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from support.foreign_weights import target_for, tensors
 from support.run_convoy import TINY, convoy
 
@@ -13,10 +14,10 @@ WORDS = [word for word in TINY if not word.startswith("--epoch")]
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """resnet8 for a thousand classes, in torchvision's names."""
-    forms = target_for("resnet8", num_classes=1000).tensors
-    output = tensors({name: tuple(form.shape) for name, form in forms.items()})
-    torch.save({"state_dict": output}, tmp_path / "weights.pth")
+    """Weights of resnet8 for 1000 classes, with the names of torchvision."""
+    expected = target_for("resnet8", num_classes=1000).tensors
+    state_dict = tensors({name: tuple(tensor.shape) for name, tensor in expected.items()})
+    torch.save({"state_dict": state_dict}, tmp_path / "weights.pth")
     return tmp_path / "weights.pth"
 
 
@@ -32,32 +33,30 @@ def test_a_run_starts_with_pretrained_weights_and_reports_conversions(
 ) -> None:
     reported = started_run(tmp_path / "run", file, "--lr=0")
     path = tmp_path / "run" / "checkpoints" / "update-1" / "model.safetensors"
-    from safetensors.torch import load_file
-
-    theirs = torch.load(file, weights_only=True)["state_dict"]
-    ours = load_file(path)
+    pretrained = torch.load(file, weights_only=True)["state_dict"]
+    final = load_file(path)
 
     assert reported[0].startswith(f"starts with the weights of {file}, torchvision keys, sha256 ")
     assert reported[1:] == [
         "read from the key 'state_dict'",
         "fc is reinitialized: the weights have 1,000 classes, but the model has 10",
     ]
-    assert torch.equal(ours["layer2.0.conv1.weight"], theirs["layer2.0.conv1.weight"])
+    assert torch.equal(final["layer2.0.conv1.weight"], pretrained["layer2.0.conv1.weight"])
 
 
 @pytest.mark.processes
 def test_every_layout_starts_with_the_same_weights(tmp_path: Path, file: Path) -> None:
-    started_run(tmp_path / "alone", file)
-    started_run(tmp_path / "line", file, "--shards=2")
+    started_run(tmp_path / "single", file)
+    started_run(tmp_path / "stages", file, "--shards=2")
     summaries = [
-        json.loads((tmp_path / run / "summary.json").read_text()) for run in ("alone", "line")
+        json.loads((tmp_path / run / "summary.json").read_text()) for run in ("single", "stages")
     ]
 
     assert summaries[0]["weights_sha256"] == summaries[1]["weights_sha256"]
 
 
 @pytest.mark.parametrize(
-    ("wish", "code", "why"),
+    ("words", "code", "reason"),
     [
         (["--pretrained=nothing.pth"], 4, "nothing.pth does not exist"),
         (["--pretrained"], 2, "no published weights for resnet8, only for resnet18, "),
@@ -70,12 +69,12 @@ def test_every_layout_starts_with_the_same_weights(tmp_path: Path, file: Path) -
     ],
 )
 def test_unavailable_weights_end_with_one_line_and_leave_no_folder(
-    tmp_path: Path, wish: list[str], code: int, why: str
+    tmp_path: Path, words: list[str], code: int, reason: str
 ) -> None:
-    result = convoy("train", *WORDS, *wish, "--updates=1", "--output", tmp_path / "run")
+    result = convoy("train", *WORDS, *words, "--updates=1", "--output", tmp_path / "run")
 
     assert result.code == code
-    assert why in result.err and result.err.count("\n") == 1
+    assert reason in result.err and result.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

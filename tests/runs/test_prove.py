@@ -1,4 +1,4 @@
-"""`convoy prove`: real runs in several layouts, and when their weights count as equal.
+"""`convoy prove`: runs in several layouts, and the comparison of their weights.
 
 tests/parity/test_prove_evidence.py runs every layout.
 """
@@ -86,8 +86,10 @@ def test_the_result_is_printed_as_a_table(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_stopped_proof_proves_nothing(
     tmp_path_factory: pytest.TempPathFactory, signal_number: int, code: int
 ) -> None:
-    """The first run never ends, so there is always a run to stop."""
-    folder = tmp_path_factory.mktemp("p")  # short: it holds the sockets of the workers
+    """The first run never ends, so it is always running when the signal arrives."""
+    folder = tmp_path_factory.mktemp(
+        "p"
+    )  # a short path, because it contains the sockets of the workers
     process = Process(["prove", *FEW, ENDLESS], folder, env={"TMPDIR": str(folder)})
     wait_until(lambda: [*folder.glob("convoy-prove-*/1/checkpoints/update-*")])
     process.send(signal_number)
@@ -103,7 +105,7 @@ def test_a_stopped_proof_proves_nothing(
     [("term@1:1", 75), pytest.param("int@1:1", 130, marks=pytest.mark.evidence)],
 )
 def test_layouts_before_a_stop_do_not_count_as_proof(tmp_path: Path, fault: str, code: int) -> None:
-    """The third layout is the first of two processes."""
+    """The third layout is the first with two processes."""
     result = convoy_process("prove", *FEW, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": fault})
 
     assert result.code == code

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.run_convoy import TINY, convoy
 
-BARE = [word for word in TINY if not word.startswith("--lr")]
+WITHOUT_RATE = [word for word in TINY if not word.startswith("--lr")]
 STEP = ("--lr-schedule=step", "--lr-share-decay", "0.5", "0.75")
-EVERY = ("--log-freq=1", "--warmup-epoch=0")
+EVERY_UPDATE = ("--log-freq=1", "--warmup-epoch=0")
 
 
 def rates(run: Path) -> list[float]:
@@ -23,7 +23,7 @@ def digest(run: Path) -> str:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        # 16 samples an update: 2^-9 × 16 = 1/32.
+        # 16 samples per update: 2^-9 × 16 = 1/32.
         (
             ("--base-learning-rate-exponent=-9", *STEP, "--lr-multipliers", "1", "2", "0.5"),
             [1 / 32] * 6 + [2 / 32] * 3 + [0.5 / 32] * 3,
@@ -44,11 +44,12 @@ def digest(run: Path) -> str:
 def test_a_run_has_the_rates_of_its_options_and_keeps_them_on_resume(
     words: tuple[str, ...], expected: list[float], tmp_path: Path
 ) -> None:
-    full, parts = tmp_path / "whole", tmp_path / "parts"
-    assert convoy("train", *BARE, *words, *EVERY, "--output", full).code == 0
-    assert convoy("train", *BARE, *words, *EVERY, "--stop-after=5", "--output", parts).code == 75
-    result = convoy("resume", parts)
+    reference, resumed = tmp_path / "reference", tmp_path / "resumed"
+    options = (*WITHOUT_RATE, *words, *EVERY_UPDATE)
+    assert convoy("train", *options, "--output", reference).code == 0
+    assert convoy("train", *options, "--stop-after=5", "--output", resumed).code == 75
+    result = convoy("resume", resumed)
 
     assert result.code == 0, result.err
-    assert rates(full) == rates(parts) == pytest.approx(expected)
-    assert digest(full) == digest(parts)
+    assert rates(reference) == rates(resumed) == pytest.approx(expected)
+    assert digest(reference) == digest(resumed)

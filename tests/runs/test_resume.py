@@ -9,7 +9,7 @@ import pytest
 from support.run_convoy import TINY, CommandResult, convoy, convoy_process
 
 UPDATES = 12
-SWEEP = pytest.mark.evidence  # every update; the normal suite has one of each kind
+SWEEP = pytest.mark.evidence  # every update; the normal suite has only typical ones
 
 
 def summary(run: Path) -> dict[str, object]:
@@ -18,20 +18,20 @@ def summary(run: Path) -> dict[str, object]:
 
 def metrics(run: Path) -> list[dict[str, object]]:
     lines = (run / "metrics.jsonl").read_text().splitlines()
-    timeless = {"update", "epoch", "loss", "accuracy", "learning_rate"}
-    return [{k: v for k, v in json.loads(line).items() if k in timeless} for line in lines]
+    untimed = {"update", "epoch", "loss", "accuracy", "learning_rate"}
+    return [{k: v for k, v in json.loads(line).items() if k in untimed} for line in lines]
 
 
 @pytest.fixture(scope="module")
 def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    run = tmp_path_factory.mktemp("reference") / "run"
     result = convoy("train", *TINY, "--output", run)
     assert result.code == 0, result.err
     return run
 
 
-def assert_same(run: Path, reference_run: Path, said: CommandResult) -> None:
-    assert said.code == 0, said.err
+def assert_same(run: Path, reference_run: Path, result: CommandResult) -> None:
+    assert result.code == 0, result.err
     assert summary(run)["weights_sha256"] == summary(reference_run)["weights_sha256"]
     assert metrics(run) == metrics(reference_run)
 
@@ -63,7 +63,7 @@ def test_a_run_stopped_by_sigterm_resumes_bit_exactly(
     faults = {"CONVOY_TEST_FAULTS": f"term@{update}"}
     stopped = convoy_process("train", *TINY, "--output", run, scratch=tmp_path, env=faults)
     assert stopped.code == (75 if update < UPDATES else 0), stopped.err
-    assert summary(run)["updates"] == update  # the update was finished, nothing is lost
+    assert summary(run)["updates"] == update  # the current update is finished and saved
 
     assert_same(run, reference_run, convoy("resume", run))
 

@@ -57,10 +57,10 @@ def test_an_edited_configuration_is_detected(run: Path, edit: tuple[str, str]) -
 
 def test_changed_data_is_detected(tmp_path: Path) -> None:
     words = [item for item in TINY if not item.startswith(("--data=", "--image-size", "--samples"))]
-    home = write_cifar10(tmp_path / "data", 40)
+    folder = write_cifar10(tmp_path / "data", 40)
     more = ("--data=cifar10", "--data-dir", tmp_path / "data", "--stop-after", "3")
     assert convoy("train", *words, *more, "--output", tmp_path / "run").code == 75
-    first, second = home / "data_batch_1.bin", home / "data_batch_2.bin"
+    first, second = folder / "data_batch_1.bin", folder / "data_batch_2.bin"
     saved = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(saved)
@@ -84,7 +84,7 @@ def test_a_longer_run_is_not_complete_with_the_old_summary(tmp_path: Path) -> No
     convoy("train", *TINY, "--output", run)
     old = (run / "summary.json").read_bytes()
     convoy("resume", run, "--override", "--epoch", "3")
-    (run / "summary.json").write_bytes(old)  # as if the end had been lost
+    (run / "summary.json").write_bytes(old)  # as if the new summary was not written
     result = convoy("resume", run)
 
     assert "already complete" not in result.out
@@ -93,8 +93,8 @@ def test_a_longer_run_is_not_complete_with_the_old_summary(tmp_path: Path) -> No
 
 def test_a_missing_validation_file_is_detected_before_training(tmp_path: Path) -> None:
     words = [item for item in TINY if not item.startswith(("--data=", "--image-size", "--samples"))]
-    home = write_cifar10(tmp_path / "data", 40)
-    (home / "test_batch.bin").unlink()
+    folder = write_cifar10(tmp_path / "data", 40)
+    (folder / "test_batch.bin").unlink()
     more = ("--data=cifar10", "--data-dir", tmp_path / "data", "--validation-mode=after")
     result = convoy("train", *words, *more, "--output", tmp_path / "run")
 
@@ -154,11 +154,11 @@ def test_one_damaged_checkpoint_does_not_hide_others(tmp_path: Path) -> None:
     assert "update-6" in result.err
 
 
-def test_two_ways_to_average_do_not_replace_each_other(tmp_path: Path) -> None:
+def test_averages_with_different_options_do_not_replace_each_other(tmp_path: Path) -> None:
     run = tmp_path / "run"
     convoy("train", *TINY, "--output", run)
-    for way in ("keep", "average"):
-        assert convoy("average", run, "--norm-statistics", way).code == 0
+    for statistics in ("keep", "average"):
+        assert convoy("average", run, "--norm-statistics", statistics).code == 0
 
     assert len(list((run / "checkpoints" / "averaged").iterdir())) == 2
 

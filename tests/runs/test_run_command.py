@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.run_convoy import CommandResult, convoy
 
-# What this version can carry out, and small: these stand in front of the commands.
+# Options of convoy that make the commands of the applications available and small.
 PYTORCH = (
     *("--precision=32.32", "--image-size=12", "--num-classes=10", "--validation-mode=none"),
     *("--threads=1", "--progress=plain", "--dataloader-worker=0"),
@@ -20,7 +20,7 @@ TENSORFLOW = (
     *("--threads=1", "--progress=plain", "--dataloader-worker=0"),
 )
 
-# 4 loader steps an epoch, of one micro-batch on each replica.
+# 4 loader steps per epoch, with one micro-batch on each replica.
 TRAIN = (
     "python3 train.py --model resnet8 --data generated --iterations 4 --micro-batch-size 4 "
     "--epoch 2 --seed 3 --norm-type group --norm-num-groups 4"
@@ -34,8 +34,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(line: str, *own: str | Path) -> CommandResult:
-    return convoy("run", *own, "--", *shlex.split(line))
+def run(line: str, *options: str | Path) -> CommandResult:
+    return convoy("run", *options, "--", *shlex.split(line))
 
 
 def summary(folder: Path) -> dict[str, Any]:
@@ -43,24 +43,24 @@ def summary(folder: Path) -> dict[str, Any]:
     return record
 
 
-def command(said: CommandResult) -> list[str]:
-    """The canonical command that was printed, without `convoy`."""
-    (line,) = (item for item in said.out.splitlines() if item.startswith("convoy "))
+def command(result: CommandResult) -> list[str]:
+    """The printed canonical command, without `convoy`."""
+    (line,) = (item for item in result.out.splitlines() if item.startswith("convoy "))
     return shlex.split(line)[1:]
 
 
 @pytest.fixture(scope="module")
 def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 8 updates, never interrupted."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
+    """An uninterrupted run of 8 updates."""
+    folder = tmp_path_factory.mktemp("reference") / "run"
     assert run(TRAIN, *PYTORCH, "--output", folder).code == 0
     return folder
 
 
 def test_the_command_of_the_readme_trains(here: Path) -> None:
     line = "python3 train.py --model resnet18 --data generated --iterations 2 --micro-batch-size 4"
-    local = [word for word in PYTORCH if "image" not in word]
-    result = run(f"{line} --epoch 1", *local, "--image-size=32", "--output=out")
+    options = [word for word in PYTORCH if "image" not in word]
+    result = run(f"{line} --epoch 1", *options, "--image-size=32", "--output=out")
     reported = summary(here / "out")
 
     assert (result.code, result.err) == (0, "")
@@ -95,17 +95,17 @@ def test_a_run_prints_its_options(reference_run: Path) -> None:
     written = (reference_run / "config.yaml").read_text()
 
     assert "samples: 16  # command line\n" in written
-    assert "lr: 0.01  # command line\n" in written  # what its application takes for granted
+    assert "lr: 0.01  # command line\n" in written  # the default of the application
 
 
 @pytest.mark.processes
 def test_replicas_of_a_launcher_are_trained(here: Path) -> None:
     result = run(f"poprun --num-instances 2 --num-replicas 2 {TRAIN}", *PYTORCH, "--output=two")
-    alone = run(f"{TRAIN} --gradient-accumulation 2", *PYTORCH, "--output=one")
+    single = run(f"{TRAIN} --gradient-accumulation 2", *PYTORCH, "--output=one")
     reported = summary(here / "two")
 
-    assert (result.code, alone.code) == (0, 0)
-    # 4 × 4 images of each of 2 replicas, twice.
+    assert (result.code, single.code) == (0, 0)
+    # 4 × 4 images per replica and epoch, 2 replicas, 2 epochs.
     assert (reported["layout"], reported["updates"], reported["images"]) == (
         "2 replicas × 1 stage",
         8,
@@ -134,28 +134,30 @@ def test_all_checkpoints_of_a_run_are_validated(reference_run: Path) -> None:
 
 
 def test_the_validation_command_of_the_reference_gives_the_same_score(reference_run: Path) -> None:
-    """The launcher's replicas and the folder of logs are no matter of a measurement."""
+    """Replicas of the launcher and the log folder do not change the score."""
     poprun = "poprun --num-instances 8 --num-replicas 16 --ipus-per-replica 1"
-    theirs = run(f"{poprun} python3 validation.py --log-dir logs --restore-path {reference_run}")
-    ours = run(f"python3 validate.py --checkpoint-input-path {reference_run}")
+    tensorflow = run(
+        f"{poprun} python3 validation.py --log-dir logs --restore-path {reference_run}"
+    )
+    pytorch = run(f"python3 validate.py --checkpoint-input-path {reference_run}")
     scores = [
         [line.partition(" samples")[0] for line in result.out.splitlines() if "top-1" in line]
-        for result in (theirs, ours)
+        for result in (tensorflow, pytorch)
     ]
 
-    assert (theirs.code, theirs.err) == (0, "")
+    assert (tensorflow.code, tensorflow.err) == (0, "")
     assert scores[0] == scores[1] != []
 
 
 def test_checkpoints_of_a_run_are_averaged(here: Path) -> None:
     assert run(TRAIN, *PYTORCH, "--output=run").code == 0
     result = run("python3 weight_avg.py --restore-path run --mode mean -N 2 --filename mean.pt")
-    (output,) = (here / "run" / "checkpoints" / "averaged").glob("*/update-8")
+    (average,) = (here / "run" / "checkpoints" / "averaged").glob("*/update-8")
 
     assert result.code == 0
     assert command(result) == shlex.split("average run --weight-avg-strategy mean --weight-avg-n 2")
     assert "--filename mean.pt dropped" in result.out
-    assert f"{output.relative_to(here)}  mean of 2 checkpoints" in result.out
+    assert f"{average.relative_to(here)}  mean of 2 checkpoints" in result.out
 
 
 def test_a_tensorflow_command_line_trains(here: Path) -> None:
@@ -167,7 +169,7 @@ def test_a_tensorflow_command_line_trains(here: Path) -> None:
     assert "--epochs 9 dropped: --iterations sets the length" in result.out
     assert "--dataset cifar-10 → --num-classes 10" in result.out
     assert (reported["model"], reported["updates"], reported["images"]) == ("resnet8", 3, 24)
-    assert 0 <= reported["top1"] <= 1  # measured at the end, as there
+    assert 0 <= reported["top1"] <= 1  # validated at the end, as in the application
 
 
 def test_an_untrained_network_is_validated(here: Path) -> None:
@@ -183,7 +185,7 @@ def test_an_untrained_network_is_validated(here: Path) -> None:
 def test_environment_variables_of_a_command_apply_to_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("MINE", "")  # and away again afterwards
+    monkeypatch.setenv("MINE", "")  # removes the variable after the test
     result = run(f"MINE='a b' {TRAIN}", *PYTORCH, "--updates=1", "--output=out")
 
     assert result.code == 0

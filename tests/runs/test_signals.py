@@ -12,17 +12,17 @@ from support.run_convoy import ENDLESS, TINY, Process, convoy, convoy_process, w
 from convoy.checkpoint.store import CheckpointStore
 
 WORDS = [word for word in TINY if not word.startswith("--epoch")]
-LONG = (*WORDS, ENDLESS, "--logs-per-epoch", "1", "--keep-last", "2")
+ENDLESS_RUN = (*WORDS, ENDLESS, "--logs-per-epoch", "1", "--keep-last", "2")
 
 
-def wait_for(true: Callable[[], object], process: Process) -> None:
-    """What the run does some time; it must not end before."""
-    wait_until(lambda: true() or not process.alive)
+def wait_for(condition: Callable[[], object], process: Process) -> None:
+    """Wait until a running process fulfills a condition."""
+    wait_until(lambda: condition() or not process.alive)
     assert process.alive, process.wait().err
 
 
 def started(tmp_path: Path) -> Process:
-    process = Process(["train", *LONG, "--output", tmp_path / "run"], tmp_path)
+    process = Process(["train", *ENDLESS_RUN, "--output", tmp_path / "run"], tmp_path)
     metrics = tmp_path / "run" / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.stat().st_size, process)
     return process
@@ -51,9 +51,9 @@ def test_a_second_interrupt_stops_at_once_and_leaves_the_last_checkpoint_intact(
     process = started(tmp_path)
     store = CheckpointStore(tmp_path / "run" / "checkpoints")
     wait_for(store.updates, process)
-    while process.alive:  # the first asks, the second leaves; more may find nobody
+    while process.alive:  # the first signal requests a stop, the second exits
         process.send(signal.SIGINT)
-        time.sleep(0.001)  # two at once count as one
+        time.sleep(0.001)  # pending signals are merged
     assert process.wait().code == 130
 
     done = store.updates()[-1]

@@ -55,7 +55,7 @@ def test_another_seed_gives_different_weights(tmp_path: Path, reference: str) ->
 
 
 def test_gradient_accumulation_changes_the_weights(tmp_path: Path, reference: str) -> None:
-    # Batch norm sees micro-batches, so another split of the 16 samples is another training.
+    # Batch norm uses micro-batches, so their size changes the training.
     words = ("--micro-batch-size", "16", "--gradient-accumulation", "1")
 
     assert digest(tmp_path / "run", *words) != reference
@@ -141,7 +141,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_code_5(tmp_path: Path) -> 
 
 
 def no_effect_notices(run: Path) -> list[str]:
-    """What a run told of options without effect, over all of its parts."""
+    """The notices about options without effect, in the order of events."""
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     return [event["text"] for event in events if event.get("kind") == "no_effect"]
 
@@ -173,14 +173,14 @@ def test_a_resumed_run_reports_only_options_typed_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = "--lr-decay has no effect with --lr-schedule cosine"
     second = "--prefetch-depth has no effect with --dataloader-worker 0"
-    begun = convoy("train", *TINY, "--output", run, "--lr-decay", "0.3", "--stop-after", "5")
-    assert (begun.code, no_effect_notices(run)) == (75, [first])
-    again = convoy("resume", run, "--stop-after", "8")
-    assert (again.code, no_effect_notices(run)) == (75, [first])
-    ended = convoy("resume", run, "--prefetch-depth", "7")
+    started = convoy("train", *TINY, "--output", run, "--lr-decay", "0.3", "--stop-after", "5")
+    assert (started.code, no_effect_notices(run)) == (75, [first])
+    resumed = convoy("resume", run, "--stop-after", "8")
+    assert (resumed.code, no_effect_notices(run)) == (75, [first])
+    finished = convoy("resume", run, "--prefetch-depth", "7")
     plan = json.loads((run / "plan.json").read_text())
 
-    assert (ended.code, no_effect_notices(run)) == (0, [first, second])
+    assert (finished.code, no_effect_notices(run)) == (0, [first, second])
     assert [item["reason"] for item in plan["without_effect"]] == [second, first]
 
 

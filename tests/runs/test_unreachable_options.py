@@ -15,9 +15,9 @@ ON_CUDA = {
     "available_memory_proportion": (0.5,),
     "gcl_method": "broadcast",
 }
-ASKED = ON_CUDA | {name: value for name, _, value in IPU_OPTIONS}
-WORDS = [word for name in ASKED for word in option_table()[name].to_cli_args(ASKED[name])]
-BEYOND = [row for row in option_table().values() if row.support is not Support.EVERYWHERE]
+REQUESTED = ON_CUDA | {name: value for name, _, value in IPU_OPTIONS}
+WORDS = [word for name in REQUESTED for word in option_table()[name].to_cli_args(REQUESTED[name])]
+UNAVAILABLE = [row for row in option_table().values() if row.support is not Support.EVERYWHERE]
 
 
 def no_effect_notices(run: Path) -> list[str]:
@@ -32,43 +32,43 @@ def digest(run: Path) -> str:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("out of reach") / "run"
+    return tmp_path_factory.mktemp("unavailable") / "run"
 
 
 @pytest.fixture(scope="module")
-def said(run: Path) -> CommandResult:
+def result(run: Path) -> CommandResult:
     return convoy("train", *TINY, *WORDS, "--stop-after=6", "--output", run)
 
 
 def test_every_option_without_effect_is_tested_here() -> None:
-    assert set(ASKED) == {row.name for row in BEYOND}
+    assert set(REQUESTED) == {row.name for row in UNAVAILABLE}
 
 
-def test_a_run_names_each_option_once_with_its_reason(said: CommandResult, run: Path) -> None:
+def test_a_run_names_each_option_once_with_its_reason(result: CommandResult, run: Path) -> None:
     log = (run / "log.txt").read_text()
 
-    assert said.code == 75, said.err
-    assert [line.split()[0] for line in no_effect_notices(run)] == [row.flag for row in BEYOND]
-    for row, line in zip(BEYOND, no_effect_notices(run), strict=True):
+    assert result.code == 75, result.err
+    assert [line.split()[0] for line in no_effect_notices(run)] == [row.flag for row in UNAVAILABLE]
+    for row, line in zip(UNAVAILABLE, no_effect_notices(run), strict=True):
         assert line.endswith(row.no_counterpart or row.cuda_effect)
-        assert said.out.count(line) == log.count(line) == 1
+        assert result.out.count(line) == log.count(line) == 1
 
 
-def test_cuda_options_name_the_device_without_effect(said: CommandResult, run: Path) -> None:
-    del said
+def test_cuda_options_name_the_device_without_effect(result: CommandResult, run: Path) -> None:
+    del result
     lines = [line for line in no_effect_notices(run) if "CUDA" in line]
 
     assert [line.split("; ")[0] for line in lines] == [
         f"{row.flag} has no effect with --device cpu"
-        for row in BEYOND
+        for row in UNAVAILABLE
         if row.support is Support.CUDA_ONLY
     ]
 
 
 def test_the_run_resumes_bit_exactly_and_reports_only_what_is_typed_again(
-    said: CommandResult, run: Path, tmp_path: Path
+    result: CommandResult, run: Path, tmp_path: Path
 ) -> None:
-    assert said.code == 75
+    assert result.code == 75
     before = no_effect_notices(run)
     resumed = convoy("resume", run, "--num-io-tiles=64")
     assert convoy("train", *TINY, "--output", tmp_path / "plain").code == 0
@@ -89,7 +89,7 @@ def test_an_automatic_device_counts_like_an_explicit_one(tmp_path: Path) -> None
     assert no_effect_notices(tmp_path / "run") == [
         "--select-devices has no effect with --device cpu"
     ]
-    assert planned == []  # a plan leaves open what there will be
+    assert planned == []  # a plan does not know the device
 
 
 def test_disabled_options_are_not_reported(tmp_path: Path) -> None:

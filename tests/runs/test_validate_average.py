@@ -47,10 +47,10 @@ def test_the_last_checkpoint_has_the_score_of_the_run(run: Path) -> None:
 @pytest.mark.parametrize("batch", ["1999", "7", "256", "5000"])
 def test_every_sample_counts_once_for_any_batch_size(run: Path, batch: str) -> None:
     (score,) = scores(run / "checkpoints" / "update-6", "--valid-batch-size", batch)
-    (full_score,) = scores(run / "checkpoints" / "update-6")
+    (default_score,) = scores(run / "checkpoints" / "update-6")
 
-    assert score["samples"] == full_score["samples"] == 2000
-    assert score["top1"] == full_score["top1"]
+    assert score["samples"] == default_score["samples"] == 2000
+    assert score["top1"] == default_score["top1"]
 
 
 FRESH = ("--random-weights", "--model=resnet8", "--image-size=12", "--threads=1")
@@ -70,17 +70,17 @@ def test_an_untrained_network_is_scored_without_a_run() -> None:
 
 
 def test_an_untrained_network_can_be_configured_by_a_file(tmp_path: Path) -> None:
-    mine = tmp_path / "mine.yaml"
-    mine.write_text("model: resnet8\nimage_size: 12\nthreads: 1\nrandom_weights: true\n")
+    config = tmp_path / "mine.yaml"
+    config.write_text("model: resnet8\nimage_size: 12\nthreads: 1\nrandom_weights: true\n")
 
-    assert _without_times(scores("--config-path", mine)) == _without_times(scores(*FRESH))
+    assert _without_times(scores("--config-path", config)) == _without_times(scores(*FRESH))
 
 
 def test_a_checkpoint_without_its_run_needs_a_configuration(run: Path, tmp_path: Path) -> None:
-    alone = shutil.copytree(run / "checkpoints" / "update-12", tmp_path / "update-12")
-    (full_score,) = scores(alone, "--config-path", run / "config.yaml")
+    copy = shutil.copytree(run / "checkpoints" / "update-12", tmp_path / "update-12")
+    (score,) = scores(copy, "--config-path", run / "config.yaml")
 
-    assert full_score["top1"] == scores(run / "checkpoints" / "update-12")[0]["top1"]
+    assert score["top1"] == scores(run / "checkpoints" / "update-12")[0]["top1"]
 
 
 def test_options_of_validate_have_no_effect_on_training(
@@ -109,18 +109,18 @@ def test_an_untrained_network_can_be_scored_repeatedly() -> None:
 
 def test_the_time_of_a_batch_is_reported_when_enabled(run: Path) -> None:
     checkpoint = run / "checkpoints" / "update-6"
-    (usual,) = scores(checkpoint)
+    (untimed,) = scores(checkpoint)
     (timed,) = scores(checkpoint, "--latency")
     result = convoy("validate", checkpoint, "--latency")
 
-    assert set(timed) - set(usual) == {"latency_ms", "latency_p99_ms"}
+    assert set(timed) - set(untimed) == {"latency_ms", "latency_p99_ms"}
     assert 0 < timed["latency_ms"] <= timed["latency_p99_ms"] < 1000 * timed["seconds"]
     assert re.search(r"latency \d+\.\d\d ms per batch, p99 \d+\.\d\d ms$", result.out.strip())
 
 
 def _without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    timely = ("seconds", "images_per_second")
-    return [{key: item for key, item in row.items() if key not in timely} for row in rows]
+    timed = ("seconds", "images_per_second")
+    return [{key: item for key, item in row.items() if key not in timed} for row in rows]
 
 
 def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
@@ -133,36 +133,36 @@ def average(run: Path, *words: str) -> dict[str, torch.Tensor]:
     return weights(Path(result.out.split("  ")[0]))
 
 
-def test_the_mean_of_the_last_two_is_their_mean(run: Path) -> None:
-    output = average(run, "--weight-avg-n", "2", "--norm-statistics", "average")
-    item, other = (weights(run / "checkpoints" / f"update-{n}") for n in (9, 12))
+def test_the_mean_of_the_last_two_checkpoints_is_exact(run: Path) -> None:
+    averaged = average(run, "--weight-avg-n", "2", "--norm-statistics", "average")
+    first, second = (weights(run / "checkpoints" / f"update-{n}") for n in (9, 12))
     name = "layer1.0.conv1.weight"
-    expected = ((item[name].double() + other[name].double()) / 2).float()
+    expected = ((first[name].double() + second[name].double()) / 2).float()
 
-    assert torch.equal(output[name], expected)
+    assert torch.equal(averaged[name], expected)
 
 
 def test_statistics_of_an_average_are_kept_averaged_or_recomputed(run: Path) -> None:
     name = "bn1.running_mean"
     newest = weights(run / "checkpoints" / "update-12")[name]
-    saved = average(run, "--norm-statistics", "keep")[name]
+    unchanged = average(run, "--norm-statistics", "keep")[name]
     averaged = average(run, "--norm-statistics", "average")[name]
-    fresh = average(run, "--norm-statistics", "recompute")[name]
+    recomputed = average(run, "--norm-statistics", "recompute")[name]
 
-    assert torch.equal(saved, newest)
+    assert torch.equal(unchanged, newest)
     assert not torch.equal(averaged, newest)
-    assert not torch.equal(fresh, averaged)
+    assert not torch.equal(recomputed, averaged)
 
 
 def test_an_exponential_average_follows_its_formula(run: Path) -> None:
     words = ("--weight-avg-strategy=exponential", "--weight-avg-exp-decay=0.5")
-    output = average(run, *words, "--norm-statistics=average")["fc.bias"]
+    averaged = average(run, *words, "--norm-statistics=average")["fc.bias"]
     expected = None
     for update in (3, 6, 9, 12):
         bias = weights(run / "checkpoints" / f"update-{update}")["fc.bias"].double()
         expected = bias if expected is None else 0.5 * expected + 0.5 * bias
 
-    assert torch.equal(output, expected.float())
+    assert torch.equal(averaged, expected.float())
 
 
 def test_an_average_is_scored_like_a_checkpoint(run: Path) -> None:

@@ -1,1 +1,1 @@
-"""What several tests share. Imported as `support.…`; the folder tests/ is on the path."""
+"""Helpers shared by several tests, imported as `support.…`; tests/ is on the path."""

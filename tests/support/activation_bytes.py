@@ -1,9 +1,9 @@
-"""How many bytes of activations a stage really holds at most, seen while it trains.
+"""Measures the peak activation bytes of a stage while it trains.
 
-An activation is memory that exists because a micro-batch is on its way: images, what comes in and
-goes out, what autograd keeps, what is computed again, and the gradients of all that. Every such
-tensor has the micro-batch as its first dimension; weights, their gradients, statistics of batch
-norm and labels have not. What kernels allocate inside themselves, torch does not tell.
+Activations are images, inputs and outputs of stages, tensors saved by autograd, recomputed
+tensors, and the gradients of all of these. The first dimension of every such tensor is the
+micro-batch; weights, their gradients, batch norm statistics and labels have other shapes. Memory
+that kernels allocate internally is not visible to torch.
 """
 
 import weakref
@@ -29,11 +29,11 @@ from convoy.planning.stages import stage_boundary
 from support.networks import CLASSES
 
 CPU = torch.device("cpu")
-Asked = dict[str, Any]
+Options = dict[str, Any]
 
 
 class ActivationTracker(TorchDispatchMode):
-    """Sees every tensor that torch makes, and the end of each."""
+    """Counts the bytes of all tensors that exist at the same time."""
 
     def __init__(self, samples: int) -> None:
         super().__init__()
@@ -49,61 +49,61 @@ class ActivationTracker(TorchDispatchMode):
         output = operation(*args, **(kwargs or {}))
         for leaf in tree_leaves(output):
             if isinstance(leaf, Tensor) and leaf.dim() > 1 and leaf.shape[0] == self.samples:
-                self._take(leaf.untyped_storage())
+                self._track(leaf.untyped_storage())
         return output
 
-    def _take(self, storage: torch.UntypedStorage) -> None:
+    def _track(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
         if key in self._alive:
             return
         size = storage.nbytes()
 
-        def gone(_: object) -> None:
+        def release(_: object) -> None:
             self.bytes -= size
             del self._alive[key]
 
-        self._alive[key] = weakref.ref(storage, gone)
+        self._alive[key] = weakref.ref(storage, release)
         self.bytes += size
         self.peak = max(self.peak, self.bytes)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one stage held at most."""
+    """Peak memory of one stage."""
 
-    activations: int
-    stash: int  # sets
+    activations: int  # bytes
+    stash: int  # activation sets
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One stage of one run: what the plan says and what was seen."""
+    """Planned and measured activation bytes of one stage."""
 
     stage: int
     planned: int
-    seen: int
+    measured: int
 
     @property
     def ratio(self) -> float:
-        return self.planned / self.seen
+        return self.planned / self.measured
 
 
-def measure(group: dist.ProcessGroup, asked: Asked) -> Measured:
-    """One update of this process's stage."""
-    plan = plan_run(build_config(asked))
-    place, last = dist.get_rank(group), len(plan.stages) - 1
-    module = _stage_module(plan, place)
+def measure(group: dist.ProcessGroup, options: Options) -> Measured:
+    """Run one update of the stage of this process."""
+    plan = plan_run(build_config(options))
+    rank, last = dist.get_rank(group), len(plan.stages) - 1
+    module = _stage_module(plan, rank)
     samples = plan.batch.micro_batch_size
-    (channels,) = connect([stage_boundary(plan.network, plan.stages[place], samples)], group, CPU)
+    (channels,) = connect([stage_boundary(plan.network, plan.stages[rank], samples)], group, CPU)
     pipeline = _pipeline(plan, module, channels)
     with ActivationTracker(samples) as tracker:
-        pipeline.run(_feed(plan, first=place == 0, last=place == last))
+        pipeline.run(_feed(plan, first=rank == 0, last=rank == last))
     return Measured(tracker.peak, pipeline.peak_stash_seen)
 
 
-def measure_alone(asked: Asked) -> Measured:
-    """The same for a run of one process."""
-    plan = plan_run(build_config(asked))
+def measure_single_process(options: Options) -> Measured:
+    """Run one update of a run in one process."""
+    plan = plan_run(build_config(options))
     module = _stage_module(plan, 0)
     pipeline = _pipeline(plan, module, StageChannels())
     with ActivationTracker(plan.batch.micro_batch_size) as tracker:
@@ -112,46 +112,46 @@ def measure_alone(asked: Asked) -> Measured:
 
 
 def _pipeline(plan: RunPlan, module: nn.Module, channels: StageChannels) -> Pipeline:
-    def forget() -> None:
+    def clear_gradients() -> None:
         module.zero_grad(set_to_none=True)
 
     count = plan.batch.gradient_accumulation
-    stage = TrainingStage(module, channels, forget, plan.schedule, count)
+    stage = TrainingStage(module, channels, clear_gradients, plan.schedule, count)
     return Pipeline([stage], nn.functional.cross_entropy)
 
 
-def compare(asked: Asked, measured: list[Measured]) -> list[Compared]:
-    planned = plan_run(build_config(asked)).memory
+def compare(options: Options, measured: list[Measured]) -> list[Compared]:
+    planned = plan_run(build_config(options)).memory
     return [
-        Compared(stage, memory.activations, seen.activations)
-        for stage, (memory, seen) in enumerate(zip(planned, measured, strict=True))
+        Compared(stage, memory.activations, item.activations)
+        for stage, (memory, item) in enumerate(zip(planned, measured, strict=True))
     ]
 
 
-def _stage_module(plan: RunPlan, place: int) -> nn.Module:
-    stage = plan.stages[place]
+def _stage_module(plan: RunPlan, rank: int) -> nn.Module:
+    stage = plan.stages[rank]
     layers = plan.network.layers[stage.first : stage.last + 1]
     live = Slice(layers, build_layers(layers, seed=3))
     live.to(memory_format=torch.channels_last)
     if not plan.recompute.enabled:
         return live
     norms = [module for module in live.modules() if isinstance(module, BatchNorm)]
-    return RecomputedSlice(live, plan.recompute.checkpoints, lambda: _quiet(norms))
+    return RecomputedSlice(live, plan.recompute.checkpoints, lambda: _without_statistics(norms))
 
 
 @contextmanager
-def _quiet(norms: list[BatchNorm]) -> Iterator[None]:
+def _without_statistics(norms: list[BatchNorm]) -> Iterator[None]:
     for norm in norms:
         norm.records_statistics = False
     try:
         yield
-    finally:  # torch leaves by an exception as soon as it has what it needs
+    finally:  # torch stops recomputation with an exception
         for norm in norms:
             norm.records_statistics = True
 
 
 def _feed(plan: RunPlan, first: bool, last: bool) -> Iterator[PipelineInput]:
-    """Images come one micro-batch at a time, and only to the stage that needs them."""
+    """Micro-batches, with images only for the first stage and labels only for the last."""
     samples, size = plan.batch.micro_batch_size, plan.network.image_size
     for seed in range(plan.batch.gradient_accumulation):
         yield (
@@ -161,7 +161,7 @@ def _feed(plan: RunPlan, first: bool, last: bool) -> Iterator[PipelineInput]:
 
 
 def _images(samples: int, size: int, seed: int) -> Tensor:
-    """With their pixels together, as the infeed gives them."""
-    chance = torch.Generator().manual_seed(seed)
-    lying = torch.empty(samples, size, size, 3).normal_(generator=chance)
-    return lying.permute(0, 3, 1, 2)
+    """Images in channels_last, as the infeed produces them."""
+    rng = torch.Generator().manual_seed(seed)
+    pixels = torch.empty(samples, size, size, 3).normal_(generator=rng)
+    return pixels.permute(0, 3, 1, 2)

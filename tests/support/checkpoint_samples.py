@@ -19,7 +19,7 @@ from convoy.errors import CheckpointError
 
 
 def small(update: int = 3) -> CheckpointContents:
-    """Contents that differ from update to update, small enough for thousands of trials."""
+    """Contents that differ for each update, small enough for thousands of saves."""
     weight = torch.arange(6, dtype=torch.float32).reshape(2, 3) + update
     return CheckpointContents(
         model={"fc.weight": weight, "bn.num_batches_tracked": torch.tensor(update)},
@@ -30,29 +30,29 @@ def small(update: int = 3) -> CheckpointContents:
 
 
 def fingerprint(contents: CheckpointContents) -> list[object]:
-    """Equal exactly when two contents are."""
+    """Two fingerprints are equal if and only if the contents are equal."""
     tensors = (contents.model, contents.optimizer, contents.averages)
     return [*map(weights_sha256, tensors), contents.state]
 
 
 def names(folder: Path) -> list[str]:
-    """What is in a folder, sorted."""
+    """The sorted file names of a folder."""
     return sorted(path.name for path in folder.iterdir())
 
 
-def ignore(*words: object):
-    """A listener that does not listen, and a check that checks nothing."""
+def ignore(*args: object):
+    """A callback that does nothing."""
 
 
 def refusal(path: Path) -> str:
-    """Why the checkpoint is not loaded."""
+    """The error message when the checkpoint is loaded."""
     with pytest.raises(CheckpointError) as caught:
         load(path)
     return str(caught.value)
 
 
 def forge(path: Path, files: dict[str, bytes], update: int = 3) -> Path:
-    """A checkpoint folder with these very files and a manifest that vouches for them."""
+    """A checkpoint folder with these files and a manifest with their correct hashes."""
     path.mkdir(parents=True)
     full = {
         "model.safetensors": b"".join(TensorFile(small(update).model).chunks()),
@@ -61,16 +61,16 @@ def forge(path: Path, files: dict[str, bytes], update: int = 3) -> Path:
     }
     for name, data in full.items():
         (path / name).write_bytes(data)
-    vouch(path, {name: entry_of(data) for name, data in full.items()}, update)
+    write_manifest(path, {name: entry_of(data) for name, data in full.items()}, update)
     return path
 
 
 def entry_of(data: bytes) -> FileEntry:
-    """What a manifest says of these bytes."""
+    """The manifest entry of these bytes."""
     return FileEntry(len(data), hashlib.sha256(data).hexdigest())
 
 
-def vouch(path: Path, entries: dict[str, FileEntry], update: int = 3) -> None:
-    """Write a manifest that agrees with itself, whatever it names."""
+def write_manifest(path: Path, entries: dict[str, FileEntry], update: int = 3) -> None:
+    """Write a well-formed manifest with any entries."""
     manifest = Manifest(update, entries, torch="2.13.0", created="2025-01-01T00:00:00Z")
     (path / "MANIFEST.json").write_bytes(manifest.to_bytes())

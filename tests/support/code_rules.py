@@ -9,9 +9,9 @@ from pathlib import Path
 
 LONGEST_FILE, LONGEST_FUNCTION, MOST_ARGUMENTS = 500, 40, 6
 
-# Attributes by name are allowed on what is not ours, with the reason.
+# Allowed attribute access by name, with the reason.
 ALLOWED_TRICKS = {
-    "hasattr(os, 'sched_getaffinity')": "only some systems can tell a process its cores",
+    "hasattr(os, 'sched_getaffinity')": "not available on all systems",
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -62,13 +62,15 @@ def violations(rule: Rule, modules: list[Module]) -> list[str]:
 
 
 def repeated_classes(modules: list[Module]) -> list[str]:
-    """Names of classes that stand in more than one module."""
-    homes: dict[str, list[str]] = {}
+    """Class names that are defined in more than one module."""
+    modules_by_class: dict[str, list[str]] = {}
     for module in modules:
         for node in module.tree.body:
             if isinstance(node, ast.ClassDef):
-                homes.setdefault(node.name, []).append(module.name)
-    return [f"{name}: {', '.join(found)}" for name, found in homes.items() if len(found) > 1]
+                modules_by_class.setdefault(node.name, []).append(module.name)
+    return [
+        f"{name}: {', '.join(found)}" for name, found in modules_by_class.items() if len(found) > 1
+    ]
 
 
 def file_is_short(module: Module) -> Iterator[str]:
@@ -96,7 +98,7 @@ def arguments_are_few(module: Module) -> Iterator[str]:
 
 
 def arguments_of(function: Function) -> list[ast.arg]:
-    """All but self and cls."""
+    """All arguments except self and cls."""
     values = function.args
     listed = [*values.posonlyargs, *values.args]
     parameters = listed[1:] if listed and listed[0].arg in ("self", "cls") else listed
@@ -114,7 +116,7 @@ def signatures_are_annotated(module: Module) -> Iterator[str]:
 
 
 def module_has_docstring(module: Module) -> Iterator[str]:
-    """The file of an empty package may be empty."""
+    """Every non-empty module has a docstring."""
     if module.text.strip() and not (ast.get_docstring(module.tree) or "").strip():
         yield "no docstring"
 
@@ -125,7 +127,7 @@ def no_todo_comments(module: Module) -> Iterator[str]:
             yield f"line {number}: {line.strip()}"
 
 
-# Modules that inspect objects of the user, or import public names on first use.
+# Modules that inspect objects of the user, or import public names lazily.
 INSPECTS_USER_OBJECTS = {
     "convoy",
     "convoy.api.runs",
@@ -160,7 +162,7 @@ _DANGEROUS_CALLS = {"eval", "exec", "torch.load", "os.system", "os.popen", "yaml
 
 
 def no_unsafe_loading(module: Module) -> Iterator[str]:
-    """No code comes in by data: no pickle, no evaluation, no shell.
+    """Data cannot execute code: no pickle, no eval, no shell.
 
     `run/user_code.py` sends the user's objects to the workers that this process starts.
     """
@@ -179,7 +181,7 @@ def no_unsafe_loading(module: Module) -> Iterator[str]:
         if bad := set(imported) & _DANGEROUS_CALLS:
             yield f"line {node.lineno}: imports {', '.join(sorted(bad))}"
     for call in module.calls:
-        if ast.unparse(call.func) in _DANGEROUS_CALLS and not _reads_tensors_alone(call):
+        if ast.unparse(call.func) in _DANGEROUS_CALLS and not _loads_weights_only(call):
             yield f"line {call.lineno}: {ast.unparse(call.func)}(…)"
         for keyword in call.keywords:
             risky = keyword.arg in ("shell", "allow_pickle")
@@ -187,10 +189,10 @@ def no_unsafe_loading(module: Module) -> Iterator[str]:
                 yield f"line {call.lineno}: {keyword.arg}={ast.unparse(keyword.value)}"
 
 
-def _reads_tensors_alone(call: ast.Call) -> bool:
-    """`torch.load` that takes plain tensors and refuses all else, said in so many words."""
-    wishes = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-    return ast.unparse(call.func) == "torch.load" and wishes.get("weights_only") == "True"
+def _loads_weights_only(call: ast.Call) -> bool:
+    """Whether a call is `torch.load` with `weights_only=True`."""
+    keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    return ast.unparse(call.func) == "torch.load" and keywords.get("weights_only") == "True"
 
 
 _EMPTY_WORDS = {
@@ -207,7 +209,7 @@ _EMPTY_WORDS = {
 
 
 def names_are_meaningful(module: Module) -> Iterator[str]:
-    """Of files, classes and functions."""
+    """Names of files, classes and functions contain no empty words."""
     defined = [node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef | Function)]
     for name in [module.name.rpartition(".")[2], *(node.name for node in defined)]:
         words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)

@@ -39,34 +39,34 @@ def exchange_values(world: World, payload: dict[str, Any]) -> int:
             item.tolist()
             for item in control.all_gather_tensor(SyncPoint.METRICS, 3, torch.tensor([world.rank]))
         ],
-        "nothing": [
+        "empty_rows": [
             item.tolist()
             for item in control.all_gather_tensor(SyncPoint.METRICS, 3, torch.zeros(0, 3))
         ],
-        "heard": control.broadcast(
-            b"from the first" if control.is_rank_zero else b"never asked"
+        "received": control.broadcast(
+            b"from rank 0" if control.is_rank_zero else b"ignored"
         ).decode(),
-        "silence": control.broadcast(b"").decode(),
+        "received_empty": control.broadcast(b"").decode(),
     }
     (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(seen))
     return 0
 
 
 def delay_rank_zero(world: World, payload: dict[str, Any]) -> int:
-    """The first works alone for longer than any operation may take.
+    """Rank 0 works for longer than the timeout of a collective.
 
-    All come to the start together: how long each took to get there does not count.
+    All ranks start at the same time, so that different startup times do not count.
     """
-    here = Path(payload["folder"])
-    (here / f"here-{world.rank}").touch()
-    while len([*here.glob("here-*")]) < world.world_size:
+    folder = Path(payload["folder"])
+    (folder / f"ready-{world.rank}").touch()
+    while len([*folder.glob("ready-*")]) < world.world_size:
         time.sleep(0.01)
     control = DistributedControlGroup(_join(world, seconds=3))
     if control.is_rank_zero:
         time.sleep(4)
     control.wait_for_rank_zero()
-    received = control.broadcast(b"after all").decode()
-    (Path(payload["folder"]) / f"{world.rank}.json").write_text(json.dumps(received))
+    received = control.broadcast(b"after the delay").decode()
+    (folder / f"{world.rank}.json").write_text(json.dumps(received))
     return 0
 
 
@@ -76,9 +76,9 @@ def diverge(world: World, payload: dict[str, Any]) -> int:
     control.all_gather(SyncPoint.START, 0)
     is_last = world.rank == world.world_size - 1
     try:
-        if payload["how"] == "point":
+        if payload["difference"] == "point":
             control.all_gather(SyncPoint.SAVE if is_last else SyncPoint.STOP, 7)
-        elif payload["how"] == "update":
+        elif payload["difference"] == "update":
             control.all_gather(SyncPoint.STOP, 8 if is_last else 7)
         else:
             control.sequence_number += is_last
@@ -89,37 +89,37 @@ def diverge(world: World, payload: dict[str, Any]) -> int:
 
 
 def samples() -> dict[str, torch.Tensor]:
-    """Every type, shapes with nothing and with one, and a memory order that is not the usual."""
+    """Tensors of every dtype, scalars, empty tensors, and other memory formats."""
     generator = torch.Generator().manual_seed(0)
     return {
-        "lies/otherwise": torch.randn(2, 3, 4, 5, generator=generator).to(
+        "channels/last": torch.randn(2, 3, 4, 5, generator=generator).to(
             memory_format=torch.channels_last
         ),
-        "half": torch.randn(7, generator=generator).half(),
-        "brain": torch.randn(3, 3, generator=generator).bfloat16(),
-        "double": torch.randn(5, generator=generator).double(),
-        "count": torch.tensor(12),
+        "float16": torch.randn(7, generator=generator).half(),
+        "bfloat16": torch.randn(3, 3, generator=generator).bfloat16(),
+        "float64": torch.randn(5, generator=generator).double(),
+        "scalar": torch.tensor(12),
         "empty": torch.zeros(0, 4),
-        "turned": torch.randn(4, 6, generator=generator).t(),
+        "transposed": torch.randn(4, 6, generator=generator).t(),
     }
 
 
 def transfer_tensors(world: World, payload: dict[str, Any]) -> int:
-    """From rank 1 to rank 0, then from rank 0 to all."""
+    """Send from rank 1 to rank 0, then broadcast from rank 0."""
     del payload
-    group, needed = _join(world), samples()
+    group, expected = _join(world), samples()
     if world.rank == 1:
-        tensor_io.send(needed, group, to=0)
+        tensor_io.send(expected, group, to=0)
     elif world.rank == 0:
-        _assert_equal(tensor_io.receive(group, source=1), needed)
-    _assert_equal(tensor_io.broadcast(needed if world.rank == 0 else None, group), needed)
+        _assert_equal(tensor_io.receive(group, source=1), expected)
+    _assert_equal(tensor_io.broadcast(expected if world.rank == 0 else None, group), expected)
     _assert_equal(tensor_io.broadcast({} if world.rank == 0 else None, group), {})
     return 0
 
 
-def _assert_equal(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    assert found.keys() == wanted.keys()
-    for name, tensor in wanted.items():
+def _assert_equal(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
         assert found[name].dtype == tensor.dtype
         assert found[name].shape == tensor.shape
         assert torch.equal(found[name], tensor), name

@@ -1,4 +1,4 @@
-"""Parse arguments of a dialect: alone, with a named configuration, or with a launcher."""
+"""Parse the arguments of a dialect, optionally with a named configuration or a launcher."""
 
 from collections.abc import Mapping
 from functools import cache, partial

@@ -1,4 +1,4 @@
-"""For tests: what `convoy run --dry-run` says of a command, and what it says against one."""
+"""The results and errors of `convoy run --dry-run`."""
 
 import json
 import shlex
@@ -11,36 +11,36 @@ from support.run_convoy import convoy
 Meaning = dict[str, Any]
 
 
-def dry(line: str, *own: str | Path) -> Meaning:
-    """The JSON of a dry run; `own` are convoy's words in front of the `--`."""
-    result = convoy("run", *own, "--dry-run", "--", *shlex.split(line))
+def dry(line: str, *options: str | Path) -> Meaning:
+    """The JSON of a dry run; `options` are the arguments of convoy before the `--`."""
+    result = convoy("run", *options, "--dry-run", "--", *shlex.split(line))
     assert (result.code, result.err) == (0, "")
     meaning: Meaning = json.loads(result.out)
     return meaning
 
 
-def refusals(line: str, *own: str | Path) -> list[str]:
-    """The lines of a refusal, without the mark that they are ours."""
-    result = convoy("run", *own, "--dry-run", "--", *shlex.split(line))
+def refusals(line: str, *options: str | Path) -> list[str]:
+    """The error lines of a refused command, without the prefix `convoy: `."""
+    result = convoy("run", *options, "--dry-run", "--", *shlex.split(line))
     assert (result.code, result.out) == (2, "")
     return [item.removeprefix("convoy: ") for item in result.err.splitlines()]
 
 
 def values(plan: Meaning) -> Meaning:
-    """Every option without who set it."""
+    """The value of every option, without its source."""
     return {name: item["value"] for name, item in plan["options"].items()}
 
 
 def repeated(meaning: Meaning, target: str | None = None) -> Meaning:
-    """Every option as the canonical command has it, whatever it works on."""
-    convoy_itself, _, *words = shlex.split(meaning["command"])
-    assert convoy_itself == "convoy"
+    """The options of the canonical command; `target` is the path it works on."""
+    program, _, *words = shlex.split(meaning["command"])
+    assert program == "convoy"
     result = convoy("plan", "--json", *(word for word in words if word != target))
     assert (result.code, result.err) == (0, "")
     return values(json.loads(result.out))
 
 
-def the_row(*words: str) -> Row:
-    """The one line of the READMEs with these words in it."""
+def readme_row(*words: str) -> Row:
+    """The only README command that contains these words."""
     (found,) = (row for row in ROWS if all(word in row.line for word in words))
     return found

@@ -1,17 +1,17 @@
-"""A clock for tests of measurements: time passes while somebody waits, and at no other time.
+"""A clock for tests of measurements: time passes only during calls of `wait`.
 
-Waits that overlap count once, so more readers at a time still gain; what else the machine does
-meanwhile does not count.
+Overlapping waits count once, so parallel readers are faster; the load of the machine does not
+count.
 """
 
 from threading import Lock
 from time import sleep
 
-_TICK = 1e-6  # seconds between two looks: nothing takes no time at all
+_TICK = 1e-6  # seconds between two calls, so that no interval is zero
 
 
 class WaitingClock:
-    """Stands in for `perf_counter`."""
+    """Replaces `perf_counter`."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -23,8 +23,8 @@ class WaitingClock:
             return self._now
 
     def wait(self, seconds: float) -> None:
-        """In any thread."""
-        began = self()
+        """Wait, in any thread."""
+        start = self()
         sleep(seconds)
         with self._lock:
-            self._now = max(self._now, began + seconds)
+            self._now = max(self._now, start + seconds)

@@ -1,4 +1,4 @@
-"""A web server on this machine that answers as told: well, badly, slowly or not at all."""
+"""A local web server with configured responses: correct, invalid, slow or missing."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,40 +10,40 @@ class Handler(BaseHTTPRequestHandler):
     server: "FileServer"
 
     def do_GET(self) -> None:
-        self.server.asked.append((self.path, self.headers["Range"]))
-        turn = min(len(self.server.asked), len(self.server.answers)) - 1
-        self.server.answers[turn](self)
+        self.server.requests.append((self.path, self.headers["Range"]))
+        index = min(len(self.server.requests), len(self.server.responses)) - 1
+        self.server.responses[index](self)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet: the tests read `asked`."""
+        """Print nothing; tests read `requests`."""
 
 
-Answer = Callable[[Handler], None]
+Response = Callable[[Handler], None]
 
 
 class FileServer(ThreadingHTTPServer):
-    """Gives its answers in turn, the last one again and again."""
+    """Sends its responses in order and repeats the last one."""
 
-    def __init__(self, answers: tuple[Answer, ...]) -> None:
+    def __init__(self, responses: tuple[Response, ...]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answers = answers
-        self.asked: list[tuple[str, str | None]] = []  # path and Range of each request
-        self.over = threading.Event()
+        self.responses = responses
+        self.requests: list[tuple[str, str | None]] = []  # path and Range of each request
+        self.closing = threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}/set.tar.gz"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Quiet: clients that leave early are what is tested."""
+        """Print nothing; tests disconnect early on purpose."""
 
 
 @contextmanager
-def serving(*answers: Answer) -> Iterator[FileServer]:
-    with FileServer(answers) as server:
+def serving(*responses: Response) -> Iterator[FileServer]:
+    with FileServer(responses) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.005,))
         thread.start()
         try:
             yield server
         finally:
-            server.over.set()
+            server.closing.set()
             server.shutdown()
             thread.join()
 
@@ -61,7 +61,7 @@ def start_of(handler: Handler) -> int:
 
 
 def reply_from(handler: Handler, start: int, total: int) -> None:
-    """The head of an answer that knows ranges."""
+    """The header of a response that supports ranges."""
     if start == 0:
         reply(handler, 200, Content_Length=total)
         return
@@ -69,54 +69,54 @@ def reply_from(handler: Handler, start: int, total: int) -> None:
     reply(handler, 206, Content_Length=total - start, Content_Range=span)
 
 
-def ranged(content: bytes) -> Answer:
-    """Right in every way."""
+def ranged(content: bytes) -> Response:
+    """A correct response."""
     return cut(content, len(content))
 
 
-def cut(content: bytes, after: int) -> Answer:
-    """Promises all of the rest, but hangs up `after` bytes of it."""
+def cut(content: bytes, after: int) -> Response:
+    """Closes the connection after `after` bytes."""
 
-    def answer(handler: Handler) -> None:
+    def respond(handler: Handler) -> None:
         start = start_of(handler)
         reply_from(handler, start, len(content))
         handler.wfile.write(content[start : start + after])
 
-    return answer
+    return respond
 
 
-def whole(content: bytes) -> Answer:
-    """Knows no ranges."""
+def without_ranges(content: bytes) -> Response:
+    """Ignores the requested range."""
 
-    def answer(handler: Handler) -> None:
+    def respond(handler: Handler) -> None:
         reply(handler, 200, Content_Length=len(content))
         handler.wfile.write(content)
 
-    return answer
+    return respond
 
 
-def unmeasured(content: bytes) -> Answer:
-    """Does not tell the length."""
+def without_length(content: bytes) -> Response:
+    """Sends no Content-Length."""
 
-    def answer(handler: Handler) -> None:
+    def respond(handler: Handler) -> None:
         reply(handler, 200)
         handler.wfile.write(content)
 
-    return answer
+    return respond
 
 
-def status(code: int, **headers: object) -> Answer:
-    """Only a status, with no content."""
+def status(code: int, **headers: object) -> Response:
+    """A status without content."""
     return lambda handler: reply(handler, code, Content_Length=0, **headers)
 
 
-def stalled(content: bytes, after: int) -> Answer:
-    """Sends `after` bytes, then nothing, and does not hang up."""
+def stalled(content: bytes, after: int) -> Response:
+    """Sends `after` bytes, then nothing, and keeps the connection open."""
 
-    def answer(handler: Handler) -> None:
+    def respond(handler: Handler) -> None:
         start = start_of(handler)
         reply_from(handler, start, len(content))
         handler.wfile.write(content[start : start + after])
-        handler.server.over.wait()
+        handler.server.closing.wait()
 
-    return answer
+    return respond

@@ -13,26 +13,26 @@ from convoy.run.import_export import target_network
 from convoy.weights.name_mapping import TargetNetwork
 from support.published_keys import Keys
 
-BATCHES = 4242  # torch's count beside each batch norm
+BATCHES = 4242  # num_batches_tracked of each batch norm
 
 
 def tensors(keys: Keys, seed: int = 0) -> dict[str, Tensor]:
-    """Numbers for every key; counts are counts."""
-    chance = torch.Generator().manual_seed(seed)
+    """A random tensor for every key, and integer counts."""
+    rng = torch.Generator().manual_seed(seed)
     return {
-        name: torch.rand(shape, generator=chance) if shape else torch.tensor(BATCHES)
+        name: torch.rand(shape, generator=rng) if shape else torch.tensor(BATCHES)
         for name, shape in keys.items()
     }
 
 
 def parameters(keys: Mapping[str, tuple[int, ...]]) -> int:
-    """Of the weights alone: statistics and counts are no parameters."""
+    """The number of parameters, without statistics and counts."""
     shapes = [shape for name, shape in keys.items() if name.endswith((".weight", ".bias"))]
     return sum(torch.Size(shape).numel() for shape in shapes)
 
 
 @cache
 def target_for(model: str, **values: Any) -> TargetNetwork:
-    """What one of our networks expects, 1000 classes unless told otherwise."""
+    """The tensors that a model of convoy expects, by default for 1000 classes."""
     config = build_config({"model": model, "data": "generated", **values})
     return target_network(plan_network(config), config)

@@ -51,7 +51,7 @@ def _names(statement: ast.Import | ast.ImportFrom, known: set[str]) -> list[str]
     if isinstance(statement, ast.Import):
         return [alias.name for alias in statement.names]
     if statement.level:
-        return ["(relative)"]  # its target cannot be read off the line
+        return ["(relative)"]  # the line does not contain its target
     origin = statement.module or ""
     full = [f"{origin}.{alias.name}" for alias in statement.names]
     return [name if name in known else origin for name in full]
@@ -81,7 +81,7 @@ def find_cycle(graph: Graph) -> list[str]:
     return []
 
 
-SHORTEST_FILE = 40  # lines of a module that only one other imports
+SHORTEST_FILE = 40  # lines of a module with a single importer
 
 
 def small_single_importer_modules(modules: list[Module], imports: list[Import]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Options with and without effect: the values asked for, the option, and the reason given."""
+"""Options with and without effect: the requested values, the option, and the reported reason."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ Values = dict[str, Any]
 Case = tuple[Values, str, str]
 
 STEP: Values = {"lr_schedule": "step", "lr_epoch_decay": (2.0, 4.0)}
-FOLDED: Values = {"pipeline_splits": ("layer2",), "pipeline_schedule": "sequential"}
+SINGLE_DEVICE: Values = {"pipeline_splits": ("layer2",), "pipeline_schedule": "sequential"}
 NO_VALIDATION: Values = {"data": "synthetic", "validation_mode": "none"}
 NO_AVERAGE = "with --weight-avg-strategy none"
 
@@ -24,7 +24,7 @@ IPU_OPTIONS: list[tuple[str, str, Any]] = [
     ("offline_target_ipu_version", "--offline-target-ipu-version", 2),
 ]
 
-OF_FAMILIES: list[Case] = [
+INACTIVE_FAMILY_CASES: list[Case] = [
     (
         {"stem": "small", "model": "efficientnet-cifar"},
         "--stem",
@@ -118,13 +118,13 @@ OF_FAMILIES: list[Case] = [
     ),
 ]
 
-FLOATS = "with --hostside-image-mixing: mixup needs normalized floats"
+NEEDS_FLOATS = "with --hostside-image-mixing: mixup needs normalized floats"
 ON_HOST: Values = {"mixup_alpha": 0.2, "hostside_image_mixing": True, "validation_mode": "none"}
-RESIDENT = "with --data synthetic: its only micro-batch is not mixed"
+NOT_MIXED = "with --data synthetic: its only micro-batch is not mixed"
 
-OF_MIXING: list[Case] = [
-    ({"mixup_alpha": 0.2, "data": "synthetic"}, "--mixup-alpha", RESIDENT),
-    ({"cutmix_lambda_high": 0.5, "data": "synthetic"}, "--cutmix-lambda-high", RESIDENT),
+INACTIVE_MIXING_CASES: list[Case] = [
+    ({"mixup_alpha": 0.2, "data": "synthetic"}, "--mixup-alpha", NOT_MIXED),
+    ({"cutmix_lambda_high": 0.5, "data": "synthetic"}, "--cutmix-lambda-high", NOT_MIXED),
     (
         {"cutmix_lambda_low": 0.5, "cutmix_lambda_high": 0.6, "cutmix_version": 2},
         "--cutmix-lambda-high",
@@ -141,8 +141,8 @@ OF_MIXING: list[Case] = [
         "--hostside-image-mixing",
         "without --mixup-alpha or --cutmix-lambda-high",
     ),
-    ({"eight_bit_io": True, **ON_HOST}, "--eight-bit-io", FLOATS),
-    ({"normalization_location": "device", **ON_HOST}, "--normalization-location", FLOATS),
+    ({"eight_bit_io": True, **ON_HOST}, "--eight-bit-io", NEEDS_FLOATS),
+    ({"normalization_location": "device", **ON_HOST}, "--normalization-location", NEEDS_FLOATS),
 ]
 
 INACTIVE_LOSS_CASES: list[Case] = [
@@ -166,9 +166,9 @@ INACTIVE_LOSS_CASES: list[Case] = [
 
 _HALF: dict[str, Any] = {"precision": "16.16"}
 _IN_32 = "with --precision 32.32"
-_KEPT = "weights and optimizer state are stored in 32 bits"
+_STORED_IN_32 = "weights and optimizer state are stored in 32 bits"
 
-OF_NUMBERS: list[Case] = [
+INACTIVE_PRECISION_CASES: list[Case] = [
     ({"full_precision_norm": True}, "--full-precision-norm", _IN_32),
     (
         {"full_precision_norm": True, "norm_type": "none", **_HALF},
@@ -188,17 +188,17 @@ OF_NUMBERS: list[Case] = [
     (
         {"enable_stochastic_rounding": True},
         "--enable-stochastic-rounding",
-        f"with --precision 32.32: {_KEPT}",
+        f"with --precision 32.32: {_STORED_IN_32}",
     ),
     (
         {"enable_stochastic_rounding": True, "precision": "16.32"},
         "--enable-stochastic-rounding",
-        f"with --precision 16.32: {_KEPT}",
+        f"with --precision 16.32: {_STORED_IN_32}",
     ),
     (
         {"enable_stochastic_rounding": True, "offload_fp32_weight_copy": True, **_HALF},
         "--enable-stochastic-rounding",
-        f"with --precision 16.16 and --offload-fp32-weight-copy: {_KEPT}",
+        f"with --precision 16.16 and --offload-fp32-weight-copy: {_STORED_IN_32}",
     ),
     (
         {"force_weight_to_fp16": ("fc",), **_HALF},
@@ -218,8 +218,8 @@ OF_NUMBERS: list[Case] = [
     ),
 ]
 
-# Each of these does something.
-NUMBERS_WITH_EFFECT: list[Values] = [
+# Every option has an effect.
+ACTIVE_PRECISION_CASES: list[Values] = [
     {
         "full_precision_norm": True,
         "half_type": "bfloat16",
@@ -240,7 +240,7 @@ NUMBERS_WITH_EFFECT: list[Values] = [
 
 NO_MOMENTUM = "with --momentum 0: there is no optimizer state"
 
-OF_OPTIMIZERS: list[Case] = [
+INACTIVE_OPTIMIZER_CASES: list[Case] = [
     ({"momentum": 0.5, "optimizer": "adamw"}, "--momentum", "with --optimizer adamw"),
     (
         {"weight_decay_spares": "nothing", "weight_decay": 0.0},
@@ -293,8 +293,8 @@ OF_OPTIMIZERS: list[Case] = [
     ),
 ]
 
-# Each of these does something.
-WITH_EFFECT: list[Values] = [
+# Every option has an effect.
+ACTIVE_OPTIMIZER_CASES: list[Values] = [
     {"optimizer": "lars", "lars_epsilon": 0.1, "lars_eeta": 0.1, "lars_skip_list": ("fc",)},
     {"optimizer": "lars", "lars_weight_decay": 0.1, "weight_decay_spares": "norms"},
     {"optimizer": "rmsprop", "rmsprop_decay": 0.5, "optimizer_eps": 0.1, "momentum": 0.5},
@@ -314,7 +314,7 @@ WITH_EFFECT: list[Values] = [
     },
 ]
 
-ONE = "with one micro-batch per update"
+ONE_MICRO_BATCH = "with one micro-batch per update"
 TWO_PHASES: Values = {
     "half_res_training": True,
     "fine_tune_epoch": 1,
@@ -322,10 +322,10 @@ TWO_PHASES: Values = {
     "weight_avg_strategy": "mean",
 }
 
-OF_SUMS: list[Case] = [
-    ({"gradient_mean_reduce_re": (".*",)}, "--gradient-mean-reduce-re", ONE),
-    ({"gradient_reduction": "running-mean"}, "--gradient-reduction", ONE),
-    ({"gradient_reduction": "sum", **TWO_PHASES}, "--gradient-reduction", ONE),
+INACTIVE_REDUCTION_CASES: list[Case] = [
+    ({"gradient_mean_reduce_re": (".*",)}, "--gradient-mean-reduce-re", ONE_MICRO_BATCH),
+    ({"gradient_reduction": "running-mean"}, "--gradient-reduction", ONE_MICRO_BATCH),
+    ({"gradient_reduction": "sum", **TWO_PHASES}, "--gradient-reduction", ONE_MICRO_BATCH),
 ]
 
 ACTIVE_CASES: list[Values] = [
@@ -336,7 +336,7 @@ ACTIVE_CASES: list[Values] = [
 ]
 
 INACTIVE_CASES: list[Case] = [
-    *OF_FAMILIES,
+    *INACTIVE_FAMILY_CASES,
     (
         {"resnet_version": "v1"},
         "--resnet-version",
@@ -483,8 +483,8 @@ INACTIVE_CASES: list[Case] = [
         "--prefetch-depth",
         "below --dataloader-worker 4",
     ),
-    *OF_MIXING,
-    *OF_SUMS,
+    *INACTIVE_MIXING_CASES,
+    *INACTIVE_REDUCTION_CASES,
     ({"lr_decay": 0.1}, "--lr-decay", "with --lr-schedule cosine"),
     (
         {"lr_decay": 0.1, "lr_schedule": "step"},
@@ -536,8 +536,8 @@ INACTIVE_CASES: list[Case] = [
         "with --lr-schedule step",
     ),
     ({"poly_lr_end_ratio": 0.0}, "--poly-lr-end-ratio", "with --lr-schedule cosine"),
-    *OF_OPTIMIZERS,
-    *OF_NUMBERS,
+    *INACTIVE_OPTIMIZER_CASES,
+    *INACTIVE_PRECISION_CASES,
     (
         {"label_smoothing_over": "others"},
         "--label-smoothing-over",
@@ -553,12 +553,12 @@ INACTIVE_CASES: list[Case] = [
         )
     ),
     (
-        {**FOLDED, "shards": 1, "enable_recompute": False},
+        {**SINGLE_DEVICE, "shards": 1, "enable_recompute": False},
         "--pipeline-splits",
         "on one device with --no-enable-recompute",
     ),
     (
-        {**FOLDED, "device_mapping": (1, 1), "enable_recompute": False},
+        {**SINGLE_DEVICE, "device_mapping": (1, 1), "enable_recompute": False},
         "--pipeline-splits",
         "on one device with --no-enable-recompute",
     ),
@@ -567,13 +567,22 @@ INACTIVE_CASES: list[Case] = [
     ({"device_mapping": (3,), "device": "cpu"}, "--device-mapping", "with --device cpu"),
     ({"device_mapping": (1, 0), "device": "cpu", "shards": 2}, "--device-mapping", "with --device"),
     (
-        {**FOLDED, "shards": 1, "device_mapping": (1, 1), "device": "cpu"},
+        {**SINGLE_DEVICE, "shards": 1, "device_mapping": (1, 1), "device": "cpu"},
         "--device-mapping",
         "with --device cpu",
     ),
-    ({**FOLDED, "device_mapping": (1, 0), "device": "cpu"}, "--device-mapping", "with --device"),
     (
-        {**FOLDED, "pipeline_schedule": "grouped", "device_mapping": (1, 1), "device": "cpu"},
+        {**SINGLE_DEVICE, "device_mapping": (1, 0), "device": "cpu"},
+        "--device-mapping",
+        "with --device",
+    ),
+    (
+        {
+            **SINGLE_DEVICE,
+            "pipeline_schedule": "grouped",
+            "device_mapping": (1, 1),
+            "device": "cpu",
+        },
         "--device-mapping",
         "with --device cpu",
     ),

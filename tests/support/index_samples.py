@@ -10,7 +10,7 @@ BOX: Boxes = np.array([[0.1, 0.2, 0.5, 0.75]], np.float32)
 
 
 def make_scan(*labels: int | None, size: int = 100) -> ShardScan:
-    """A shard of records of one size; None for a bad one. Every third record has a box or two."""
+    """A shard of records of equal size; None is a bad record. Two in three records have boxes."""
     scan = ShardScan()
     for index, label in enumerate(labels):
         if label is None:
@@ -38,7 +38,7 @@ def small_index() -> Index:
 
 def large_index(records: int, shards: int) -> Index:
     """As many records as ImageNet has, with boxes for two in five."""
-    counts = [len(part) for part in np.array_split(np.arange(records), shards)]
+    counts = [len(shard) for shard in np.array_split(np.arange(records), shards)]
     position = np.concatenate([np.arange(count) for count in counts])
     box_end = np.cumsum(np.arange(records) % 5 < 2)
     return Index(

@@ -1,4 +1,4 @@
-"""A program that saves in children and kills them with SIGKILL; prints what it found as JSON.
+"""A program that kills child processes with SIGKILL while they save; prints JSON.
 
 kill_saver.py moments FOLDER KILLS     at random moments of an endless series of saves
 kill_saver.py calls FOLDER             before every single call that changes the file system
@@ -22,7 +22,7 @@ CHANGING_CALLS = ("fsync", "rename", "mkdir", "chmod", "unlink", "rmdir")
 
 
 def in_child(work: Callable[[], None]) -> int:
-    """Fork; the child works and leaves without any cleaning up."""
+    """Fork; the child exits without any cleanup."""
     child = os.fork()
     if child == 0:
         try:
@@ -41,22 +41,22 @@ def save_forever(store: CheckpointStore, update: int) -> None:
 
 
 def problems_in(store: CheckpointStore, at_least: int) -> list[str]:
-    """What a start after the kill would trip over."""
+    """Problems of the checkpoints that are left after a kill."""
     left = store.updates()
     found = store.load_newest()
     wrong = [n for n in left if fingerprint(store.load(n)) not in versions(n)]
     store.clean_up()
-    strangers = set(names(store.folder)) - {f"update-{n}" for n in store.updates()}
+    leftovers = set(names(store.folder)) - {f"update-{n}" for n in store.updates()}
     return [
         *found.skipped,
-        *(f"update {n} holds something else" for n in wrong),
-        *(f"{name} was left" for name in strangers),
+        *(f"update {n} has wrong contents" for n in wrong),
+        *(f"{name} was left" for name in leftovers),
         *([] if len(store.updates()) >= at_least else [f"only {store.updates()} are left"]),
     ]
 
 
 def versions(update: int) -> list[list[object]]:
-    """What a checkpoint of this update may hold: as first saved, or as saved again."""
+    """The valid contents of this update: as first saved, or as saved again."""
     return [fingerprint(small(update)), fingerprint(saved_again(update))]
 
 
@@ -65,14 +65,14 @@ def saved_again(update: int) -> CheckpointContents:
 
 
 def kill_at_moments(folder: Path, kills: int) -> dict[str, object]:
-    """Each child goes on from what the one before left behind."""
-    store, chance = CheckpointStore(folder), random.Random(11)
+    """Each child continues from the checkpoints of the previous one."""
+    store, rng = CheckpointStore(folder), random.Random(11)
     for update in (1, 2):
         store.save(small(update))
     problems, interrupted = [], 0
     for _ in range(kills):
         child = in_child(lambda: save_forever(store, store.load_newest().contents.update + 1))
-        time.sleep(chance.uniform(0, 0.12))
+        time.sleep(rng.uniform(0, 0.12))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         interrupted += any(".tmp-" in name for name in names(folder))
@@ -81,7 +81,7 @@ def kill_at_moments(folder: Path, kills: int) -> dict[str, object]:
 
 
 def kill_at_calls(folder: Path) -> dict[str, object]:
-    """Save a new one and replace an old one, killed before the 1st, 2nd, 3rd … call."""
+    """Save a new checkpoint and replace an old one, killed before the 1st, 2nd, 3rd … call."""
     problems: list[str] = []
     kills, status = 0, -1
     while status != 0:
@@ -102,10 +102,10 @@ def save_and_die(store: CheckpointStore, calls_allowed: int) -> None:
     left = iter(range(calls_allowed))
 
     def counted(call: Callable[..., object]) -> Callable[..., object]:
-        def count(*words: object, **places: object) -> object:
+        def count(*args: object, **kwargs: object) -> object:
             if next(left, None) is None:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return call(*words, **places)
+            return call(*args, **kwargs)
 
         return count
 

@@ -53,7 +53,7 @@ def fail(world: World, payload: dict[str, Any]) -> int:
     """Fail on one rank, in the requested way, while the others wait for it."""
     _join(world)
     if world.rank == payload["rank"]:
-        match payload["way"]:
+        match payload["failure"]:
             case "data error":
                 raise DataError("17 of 20 records are damaged")
             case "bug":

@@ -1,4 +1,4 @@
-"""Pipelines whose processes hold several stages each, for tests; see `support/pipelines.py`."""
+"""Pipelines with several stages per process; see `support/pipelines.py`."""
 
 import gc
 from collections.abc import Sequence
@@ -25,28 +25,28 @@ from support.pipelines import (
 
 @dataclass(frozen=True)
 class LoopedResult:
-    """What a process saw: an entry for each of its stages, and what it held in all."""
+    """The results of the stages of a process, and the peak stash of all of them."""
 
     seen: list[StageResult]
     stash: int
 
 
-def own_stages(group: dist.ProcessGroup, case: Case) -> range:
+def local_stages(group: dist.ProcessGroup, case: Case) -> range:
     return range(dist.get_rank(group), len(case.starts), dist.get_world_size(group))
 
 
 def train_loop(group: dist.ProcessGroup, case: Case, updates: int = 1) -> LoopedResult:
-    """This process's part. Only the ends of the line get anything from the feed."""
-    place, last = dist.get_rank(group), dist.get_world_size(group) - 1
-    parts = [Trained(case, stage) for stage in own_stages(group, case)]
+    """Train the stages of this process; the feed has images and labels only at the ends."""
+    rank, last = dist.get_rank(group), dist.get_world_size(group) - 1
+    parts = [Trained(case, stage) for stage in local_stages(group, case)]
     loop = pipeline_of(case, parts, group)
-    passed: list[MicroBatchResult] = []
+    results: list[MicroBatchResult] = []
     for _ in range(updates):
-        passed = loop.run(
-            (images if place == 0 else None, labels if place == last else None)
+        results = loop.run(
+            (images if rank == 0 else None, labels if rank == last else None)
             for images, labels in case.batches()
         )
-    seen = [part.after(passed) for part in parts]
+    seen = [part.after(results) for part in parts]
     for item, stage in zip(seen, loop.stages, strict=True):
         item.stash = stage.peak_stash_seen
     return LoopedResult(seen, loop.peak_stash_seen)
@@ -56,9 +56,9 @@ def train_loops(group: dist.ProcessGroup, cases: list[Case]) -> list[LoopedResul
     return [train_loop(group, case) for case in cases]
 
 
-def leave_nothing(group: dist.ProcessGroup, case: Case) -> int:
-    """Tensors of the borders' sizes that are still there after an update."""
-    parts = [Trained(case, stage) for stage in own_stages(group, case)]
+def count_remaining_tensors(group: dist.ProcessGroup, case: Case) -> int:
+    """The number of tensors with boundary shapes that remain after an update."""
+    parts = [Trained(case, stage) for stage in local_stages(group, case)]
     loop = pipeline_of(case, parts, group)
     loop.run(case.batches())
     channels = [
@@ -70,34 +70,38 @@ def leave_nothing(group: dist.ProcessGroup, case: Case) -> int:
 
 
 def in_order(processes: Sequence[LoopedResult]) -> list[StageResult]:
-    """The stages of all processes, as the micro-batches pass them."""
-    turns = zip(*(process.seen for process in processes), strict=True)
-    return [seen for turn in turns for seen in turn]
+    """The stages of all processes, in pipeline order."""
+    rounds = zip(*(process.seen for process in processes), strict=True)
+    return [seen for stages in rounds for seen in stages]
 
 
 def infer_looped(
     group: dist.ProcessGroup, case: Case, is_training: bool = False
 ) -> list[PredictionDigests]:
-    """The batches forward, in training or not; then an update, so that nothing may linger."""
-    parts = [Trained(case, stage) for stage in own_stages(group, case)]
+    """Run the batches forward in training or evaluation mode, then one update."""
+    parts = [Trained(case, stage) for stage in local_stages(group, case)]
     for part in parts:
         part.module.train(is_training)
-    answers = _answers(group, case, parts)
+    predictions = _predictions(group, case, parts)
     after = train_loop(group, case).seen
     return [
         PredictionDigests(
-            answers, all(module.training == is_training for module in part.module.modules()), seen
+            predictions,
+            all(module.training == is_training for module in part.module.modules()),
+            seen,
         )
         for part, seen in zip(parts, after, strict=True)
     ]
 
 
-def answer_around(group: dist.ProcessGroup, case: Case) -> list[str | None]:
-    """The batches forward, and nothing else: their number need not suit the schedule."""
-    return _answers(group, case, [Trained(case, stage) for stage in own_stages(group, case)])
+def predict_looped(group: dist.ProcessGroup, case: Case) -> list[str | None]:
+    """Run the batches forward; their number need not be valid for the schedule."""
+    return _predictions(group, case, [Trained(case, stage) for stage in local_stages(group, case)])
 
 
-def _answers(group: dist.ProcessGroup, case: Case, parts: Sequence[Trained]) -> list[str | None]:
+def _predictions(
+    group: dist.ProcessGroup, case: Case, parts: Sequence[Trained]
+) -> list[str | None]:
     batches: list[Tensor | None] = [
         images if dist.get_rank(group) == 0 else None for images, _ in case.batches()
     ]
@@ -106,12 +110,12 @@ def _answers(group: dist.ProcessGroup, case: Case, parts: Sequence[Trained]) -> 
         [None if logits is None else digest(logits) for logits in loop.run(batches)]
         for _ in range(2)
     )
-    assert again == output  # a validation is not the last one
+    assert again == output  # inference can be repeated
     return output
 
 
-def cross(group: dist.ProcessGroup) -> list[float]:
-    """Process 0 sends over two borders; process 1 asks for what comes second first."""
+def receive_in_reverse_order(group: dist.ProcessGroup) -> list[float]:
+    """Process 0 sends over two channels; process 1 receives the second message first."""
     shape = (2, 3)
     if dist.get_rank(group) == 0:
         channels = [P2PChannel([shape], CPU, group, 1, tag) for tag in (1, 3)]

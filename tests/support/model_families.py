@@ -1,5 +1,4 @@
-"""A small network of every family, and of every way to build one; nothing of them is left to chance
-unless their name says so."""
+"""Small networks of every family and variant. Only those in `RANDOM` use dropout."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,30 +10,30 @@ from support.networks import CLASSES
 
 
 class Small(NamedTuple):
-    """A network by its options, and the side of images that are just large enough to be shapely."""
+    """The options of a network, and the smallest image size at which no feature map degenerates."""
 
     options: Mapping[str, Any]
     size: int
 
     @property
     def plan(self) -> NetworkPlan:
-        """For ten classes."""
+        """The network for ten classes."""
         requested = {"data": "generated", "num_classes": CLASSES, "image_size": self.size}
         return plan_network(build_config({**requested, **self.options}))
 
     def layers_with(self, **options: Any) -> tuple[LayerPlan, ...]:
-        """With some options more."""
+        """The layers with additional options."""
         return Small({**self.options, **options}, self.size).plan.layers
 
 
-# A quarter as wide as B0 and hardly deeper than one block a group: 8 channels and more.
-_GATED = {
+# A quarter of the width of B0, and about one block per group.
+_EFFICIENTNET = {
     "model": "efficientnet-cifar",
     "width_coefficient": 0.25,
     "depth_coefficient": 0.3,
     "block_survival_prob": 1.0,
 }
-_CERTAIN = {"dropout_rate": 0.0}
+_NO_DROPOUT = {"dropout_rate": 0.0}
 _GROUPS = {"norm_type": "group", "norm_num_groups": 4}
 _STRIDED = {**_GROUPS, "enable_fast_groupnorm": True}
 _ONE_PASS = {"stable_norm": False}
@@ -57,32 +56,35 @@ RESNETS = {
     "resnext11 wide": Small({"model": "resnext11", "widenet": True}, 4),
 }
 EFFICIENTNETS = {
-    "efficientnet": Small(_GATED, 16),
-    "efficientnet groups": Small({**_GATED, **_GROUPS, "group_dim": 8, "expand_ratio": 4}, 9),
-    "efficientnet of single pixels": Small({**_GATED, **_GROUPS}, 8),
-    "efficientnet strided": Small({**_GATED, **_STRIDED, "conv_padding": "same"}, 8),
-    "efficientnet one pass": Small({**_GATED, **_ONE_PASS}, 16),
-    "efficientnet without norms": Small({**_GATED, "norm_type": "none"}, 9),
-    "efficientnet by proxy": Small({**_GATED, **_GROUPS, "proxy_norm": True}, 9),
-    "efficientnet by proxy, without gates": Small(
-        {**_GATED, **_GROUPS, "proxy_norm": True, "squeeze_excite": False, "use_relu": True}, 9
+    "efficientnet": Small(_EFFICIENTNET, 16),
+    "efficientnet groups": Small(
+        {**_EFFICIENTNET, **_GROUPS, "group_dim": 8, "expand_ratio": 4}, 9
     ),
-    "efficientnet without gates": Small({**_GATED, "squeeze_excite": False}, 16),
-    "efficientnet with rectifiers": Small({**_GATED, "use_relu": True}, 16),
-    "efficientnet without top": Small({**_GATED, "top_width": 0, "expand_ratio": 1}, 16),
+    "efficientnet of single pixels": Small({**_EFFICIENTNET, **_GROUPS}, 8),
+    "efficientnet strided": Small({**_EFFICIENTNET, **_STRIDED, "conv_padding": "same"}, 8),
+    "efficientnet one pass": Small({**_EFFICIENTNET, **_ONE_PASS}, 16),
+    "efficientnet without norms": Small({**_EFFICIENTNET, "norm_type": "none"}, 9),
+    "efficientnet with proxy norm": Small({**_EFFICIENTNET, **_GROUPS, "proxy_norm": True}, 9),
+    "efficientnet with proxy norm, without gates": Small(
+        {**_EFFICIENTNET, **_GROUPS, "proxy_norm": True, "squeeze_excite": False, "use_relu": True},
+        9,
+    ),
+    "efficientnet without gates": Small({**_EFFICIENTNET, "squeeze_excite": False}, 16),
+    "efficientnet with relu": Small({**_EFFICIENTNET, "use_relu": True}, 16),
+    "efficientnet without top": Small({**_EFFICIENTNET, "top_width": 0, "expand_ratio": 1}, 16),
 }
 MOBILENETS = {
-    "mobilenet": Small({"model": "mobilenet", **_CERTAIN}, 32),
-    "mobilenet-v3-small": Small({"model": "mobilenet-v3-small", **_CERTAIN}, 32),
+    "mobilenet": Small({"model": "mobilenet", **_NO_DROPOUT}, 32),
+    "mobilenet-v3-small": Small({"model": "mobilenet-v3-small", **_NO_DROPOUT}, 32),
 }
 SQUEEZENETS = {
-    "squeezenet": Small({"model": "squeezenet", **_CERTAIN}, 31),
-    "squeezenet with bypass": Small({"model": "squeezenet", **_CERTAIN, "use_bypass": True}, 31),
+    "squeezenet": Small({"model": "squeezenet", **_NO_DROPOUT}, 31),
+    "squeezenet with bypass": Small({"model": "squeezenet", **_NO_DROPOUT, "use_bypass": True}, 31),
 }
-BY_CHANCE = {
-    "efficientnet by chance": Small(
-        {**_GATED, **_GROUPS, "block_survival_prob": 0.5, "dropout_rate": 0.3}, 9
+RANDOM = {
+    "efficientnet with dropout": Small(
+        {**_EFFICIENTNET, **_GROUPS, "block_survival_prob": 0.5, "dropout_rate": 0.3}, 9
     ),
-    "squeezenet by chance": Small({"model": "squeezenet"}, 31),
+    "squeezenet with dropout": Small({"model": "squeezenet"}, 31),
 }
-ALL = RESNETS | EFFICIENTNETS | MOBILENETS | SQUEEZENETS | BY_CHANCE
+ALL = RESNETS | EFFICIENTNETS | MOBILENETS | SQUEEZENETS | RANDOM

@@ -1,4 +1,4 @@
-"""Small networks for tests: their layers, and a slice that holds all of them."""
+"""Small networks for tests: their layers, and slices of all layers."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -37,7 +37,7 @@ def small_layers(norm_type: str = "batch", shortcut_type: str = "auto") -> tuple
 def bottleneck_layers(zero: bool = True) -> tuple[LayerPlan, ...]:
     """The stem of resnet50, the first two blocks of its first two groups, and a head.
 
-    Without `zero` every weight moves at once.
+    Without `zero`, every weight changes in the first update.
     """
     config = NetworkConfig(model="resnet50", zero_init_last_norm=zero)
     full = resnet_layers(config, 3, CLASSES)
@@ -50,19 +50,19 @@ def bottleneck_layers(zero: bool = True) -> tuple[LayerPlan, ...]:
 
 
 def build_slice(layers: Sequence[LayerPlan], seed: int = 0) -> Slice:
-    """All the layers, live, in one piece."""
+    """A slice with all layers."""
     return Slice(layers, build_layers(layers, seed))
 
 
 def images_and_labels(samples: int, size: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """A micro-batch of noise."""
-    chance = torch.Generator().manual_seed(seed)
-    images = torch.randn(samples, 3, size, size, generator=chance)
-    return images, torch.randint(CLASSES, (samples,), generator=chance)
+    rng = torch.Generator().manual_seed(seed)
+    images = torch.randn(samples, 3, size, size, generator=rng)
+    return images, torch.randint(CLASSES, (samples,), generator=rng)
 
 
 class SingleStage:
-    """The whole network in one process, for updates of any number of micro-batches."""
+    """A network in one process, for updates with any number of micro-batches."""
 
     def __init__(self, module: nn.Module, loss: Loss, after_backward: Callable[[], None]) -> None:
         self._parts = module, loss, after_backward
@@ -77,13 +77,13 @@ class SingleStage:
 def single_stage(
     module: nn.Module, loss: Loss, after_backward: Callable[[], None], micro_batches: int
 ) -> Pipeline:
-    """The whole network in one process."""
+    """A pipeline of one stage."""
     schedule = SCHEDULES["sequential"]
     stage = TrainingStage(module, StageChannels(), after_backward, schedule, micro_batches)
     return Pipeline([stage], loss)
 
 
 def short_name(config: NetworkConfig) -> str:
-    """A configuration as the name of a test case."""
+    """The name of a test case."""
     words = (config.model, config.resnet_version, config.stem, config.shortcut_type)
     return "-".join((*words, config.norm_type))

@@ -1,10 +1,10 @@
-"""Words of the three programs that go together in any mixture: at most one of each row."""
+"""Options of the three programs; any combination with at most one of each row is valid."""
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 TENSORFLOW = [
-    # what is trained on what
+    # model and dataset
     [
         "--dataset imagenet",
         "--dataset cifar-10",
@@ -117,11 +117,11 @@ POPART = [
 
 
 def mixtures(rows: list[list[str]], program: str, *configs: str) -> SearchStrategy[str]:
-    """At most one of each row, in any order, behind the program's name."""
-    one_of_some = st.lists(st.integers(0, len(rows) - 1), unique=True, max_size=15).flatmap(
+    """A command of the program with at most one item of each row, in any order."""
+    combinations = st.lists(st.integers(0, len(rows) - 1), unique=True, max_size=15).flatmap(
         lambda chosen: st.tuples(*(st.sampled_from(rows[row]) for row in chosen))
     )
     named = st.sampled_from(["", *(f"--config {config}" for config in configs)])
-    return st.tuples(named, one_of_some).map(
+    return st.tuples(named, combinations).map(
         lambda samples: " ".join([f"python3 {program}", samples[0], *samples[1]])
     )

@@ -1,4 +1,4 @@
-"""For tests: values of every option within its limits, made from the option table."""
+"""Values of every option within its limits, generated from the option table."""
 
 import math
 import re
@@ -13,10 +13,10 @@ from convoy.config.schema import option_table
 from convoy.config.sections.network import MODELS
 from convoy.text import MAX_DIGITS
 
-# An example is a value for each of all options; a busy machine must not fail the test.
+# An example has a value for every option; a busy machine must not fail the test.
 LIGHT = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-# Made of allowed characters alone: with many options, to filter would take too long.
+# Generated from allowed characters: filtering would take too long with many options.
 _ALLOWED = st.characters(
     codec="utf-8",
     exclude_categories=("Cc", "Zl", "Zp"),
@@ -29,12 +29,12 @@ AWKWARD = (
     *("'", '"', "\"'", " a ", "  ", "\t", "a\nb", "null", "true", "1e3", "010", "é", "名前", "…"),
 )
 _TEXTS = (st.text(_ALLOWED, min_size=1, max_size=20) | st.sampled_from(AWKWARD)).map(
-    lambda text: "---" if text == "--" else text  # two alone end the options of a command
+    lambda text: "---" if text == "--" else text  # "--" ends the options of a command
 )
 
 
 def one_value(row: Option) -> SearchStrategy[Any]:
-    """One value, or one item of a list."""
+    """A value, or an item of a list."""
     limit = row.limit
     if limit.choices:
         return st.sampled_from(limit.choices)
@@ -57,12 +57,12 @@ def one_value(row: Option) -> SearchStrategy[Any]:
 
 
 def _as_item(text: str) -> str:
-    """No item of a list ends with a backslash."""
+    """Items of a list must not end with a backslash."""
     return text.rstrip("\\") or "x"
 
 
 def value(row: Option) -> SearchStrategy[Any]:
-    """A value of the option's whole type."""
+    """A value of the type of the option."""
     item = one_value(row)
     if row.value_type.is_list:
         return st.lists(item, max_size=4).map(tuple)
@@ -75,11 +75,11 @@ def values() -> SearchStrategy[dict[str, Any]]:
 
 
 @st.composite
-def agreeing(draw: st.DrawFn) -> dict[str, Any]:
-    """The same, where no two values contradict each other."""
+def consistent_values(draw: st.DrawFn) -> dict[str, Any]:
+    """A value for every option, without contradictions between values."""
     chosen = draw(values())
     chosen["model"] = draw(st.sampled_from(list(MODELS)))
-    chosen["data"] = draw(st.sampled_from(["generated", "synthetic"]))  # of any size
+    chosen["data"] = draw(st.sampled_from(["generated", "synthetic"]))  # they accept any image size
     for item, other in (
         ("epoch", "updates"),
         ("lr", "base_learning_rate_exponent"),
@@ -97,11 +97,11 @@ def agreeing(draw: st.DrawFn) -> dict[str, Any]:
     ):
         if chosen[wins] is not None:
             chosen[loses] = option_table()[loses].default
-    return chosen | _fitting(chosen)
+    return chosen | _adjusted(chosen)
 
 
-def _fitting(chosen: dict[str, Any]) -> dict[str, Any]:
-    """What must fit to a count or a bound that was drawn."""
+def _adjusted(chosen: dict[str, Any]) -> dict[str, Any]:
+    """Values adjusted to the other drawn values."""
     drops = len(chosen["lr_epoch_decay"]) + len(chosen["lr_share_decay"])
     low, high = sorted((chosen["cutmix_lambda_low"], chosen["cutmix_lambda_high"]))
     return {

@@ -9,20 +9,20 @@ SIZES = [(40, 60), (64, 48), (90, 70), (33, 33), (120, 50)]
 
 
 def jpeg(number: int, quality: int = 90) -> bytes:
-    """A picture with a slope and a little noise, another one for every number."""
+    """An image with gradients and noise, different for every number."""
     height, width = SIZES[number % len(SIZES)]
-    chance = np.random.default_rng(number)
+    rng = np.random.default_rng(number)
     down, across = np.mgrid[0:height, 0:width]
-    slopes = chance.uniform(-2, 2, (2, 3))
+    slopes = rng.uniform(-2, 2, (2, 3))
     picture = 128 + down[..., None] * slopes[0] + across[..., None] * slopes[1]
-    picture = picture + chance.normal(0, 8, (height, width, 3))
+    picture = picture + rng.normal(0, 8, (height, width, 3))
     return simplejpeg.encode_jpeg(np.clip(picture, 0, 255).astype(np.uint8), quality)
 
 
 def write_folder(
     root: Path, classes: int = 3, train: int = 12, validation: int = 5, boxes: bool = False
 ) -> Path:
-    """Class folders with so many photos in all, dealt out in turn."""
+    """Write photos to class folders; `train` and `validation` are the total numbers."""
     rows = []
     for split, count, first in (("train", train, 0), ("validation", validation, 1000)):
         for number in range(count):
@@ -37,11 +37,11 @@ def write_folder(
 
 
 def photo_paths(root: Path, split: str) -> list[Path]:
-    """In the order of their sample ids."""
+    """The photos of a split, in the order of their sample ids."""
     return sorted((root / split).glob("*/*"))
 
 
 def damage(path: Path) -> None:
-    """Cut it in the middle."""
+    """Truncate the file to half of its size."""
     full = path.read_bytes()
     path.write_bytes(full[: len(full) // 2])

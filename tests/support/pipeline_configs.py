@@ -1,7 +1,7 @@
-"""For tests: configurations with several stages, small enough to be trained on two cores.
+"""Shipped configurations with several stages, reduced to train on two cores.
 
-The network stays whole: its layers, where it is cut, schedule and recompute points. Images are the
-smallest that leave more than one pixel at the end, and micro-batches hold two of them.
+Layers, pipeline splits, schedule and recomputation are unchanged. Images are the smallest with
+more than one pixel in the last feature map, and a micro-batch has two of them.
 """
 
 import json
@@ -26,7 +26,7 @@ from convoy.run.start import run_in_workers
 Values = dict[str, Any]
 
 UPDATES = 2
-SAMPLES = 2  # of a micro-batch
+SAMPLES = 2  # per micro-batch
 SMALL: Values = {
     "data": "generated",
     "num_classes": 10,
@@ -44,14 +44,14 @@ SMALL: Values = {
     "validation_mode": "none",
     "logs_per_epoch": 0,
 }
-# What makes one process of a line.
-ALONE: Values = {
+# Options of a run in one process.
+SINGLE_PROCESS: Values = {
     **asdict(PipelineConfig()),
     "enable_recompute": False,
     "recompute_checkpoints": (),
 }
 
-# The applications' documents name further cuts than their configurations have.
+# Further pipeline splits in the documents of the reference applications.
 DOCUMENTED: dict[str, tuple[str, Values]] = {
     "B0 over 4": (
         "efficientnet_b4_g1_16ipus",
@@ -82,7 +82,7 @@ DOCUMENTED: dict[str, tuple[str, Values]] = {
 
 @dataclass(frozen=True)
 class Cut:
-    """What a line of processes is made of. Configurations that agree in it run the same."""
+    """The parts of a pipeline. Configurations with equal cuts train identically."""
 
     layers: tuple[LayerPlan, ...]
     starts: tuple[int, ...]
@@ -91,7 +91,7 @@ class Cut:
 
 
 def staged_names() -> list[str]:
-    """Shipped configurations that ask for more than one stage, be it on one device."""
+    """Shipped configurations with more than one stage, possibly on one device."""
     return [name for name in shipped_config_names() if as_shipped(name).pipeline.stages > 1]
 
 
@@ -104,7 +104,7 @@ def as_shipped(name: str) -> RunConfig:
 
 
 def reduced(name: str) -> ResolvedConfig:
-    """A shipped or documented configuration with as little of everything else as can be."""
+    """A shipped or documented configuration with the smallest images and batches."""
     base, changes = DOCUMENTED.get(name, (name, {}))
     full = as_shipped(base)
     local = {
@@ -117,7 +117,7 @@ def reduced(name: str) -> ResolvedConfig:
     values = {**local, **changes, **SMALL}
     config = PipelineConfig(**{row.name: values[row.name] for row in fields(PipelineConfig)})
     schedule = make_schedule(config.pipeline_schedule, config.stages_per_device)
-    return _resolved(values | _batch(_fewest(schedule, config.planned_stages)))
+    return _resolved(values | _batch(_min_micro_batches(schedule, config.planned_stages)))
 
 
 def _batch(micro_batches: int) -> Values:
@@ -127,15 +127,15 @@ def _batch(micro_batches: int) -> Values:
     }
 
 
-def _fewest(schedule: Schedule, stages: int) -> int:
-    """Micro-batches of an update."""
+def _min_micro_batches(schedule: Schedule, stages: int) -> int:
+    """The smallest valid number of micro-batches of an update."""
     for count in range(2, 100):
         try:
             schedule.check_micro_batches(stages, count)
         except ConfigError:
             continue
         return count
-    raise AssertionError(f"{schedule.name} with {stages} stages takes no number")
+    raise AssertionError(f"{schedule.name} accepts no number of micro-batches for {stages} stages")
 
 
 def _resolved(values: Values) -> ResolvedConfig:
@@ -147,9 +147,9 @@ def _resolved(values: Values) -> ResolvedConfig:
 
 
 def in_one_process(resolved: ResolvedConfig) -> ResolvedConfig:
-    """The same training: nothing is cut, nothing is computed again."""
+    """The same training in one process, without recomputation."""
     values = {name: item.value for name, item in resolved.settings.items()}
-    return _resolved({**values, **ALONE})
+    return _resolved({**values, **SINGLE_PROCESS})
 
 
 def cut_of(plan: RunPlan) -> Cut:
@@ -159,7 +159,7 @@ def cut_of(plan: RunPlan) -> Cut:
 
 @cache
 def cuts() -> dict[Cut, list[str]]:
-    """Everything that has to be run once, and the configurations that it stands for."""
+    """Every different cut, and the configurations that have it."""
     found = defaultdict(list)
     for name in (*staged_names(), *DOCUMENTED):
         found[cut_of(plan_run(reduced(name).config))].append(name)
@@ -167,14 +167,14 @@ def cuts() -> dict[Cut, list[str]]:
 
 
 def train(resolved: ResolvedConfig, folder: Path) -> Values:
-    """A real run in its own processes; everything it kept, as digests.
+    """The digests of all checkpoints of a run in worker processes.
 
-    After the first update the velocity is the gradient, so gradients are compared as well.
+    The velocity after the first update is the gradient, so digests compare gradients too.
     """
     settings = {name: item.value for name, item in resolved.settings.items()}
-    ours = _resolved({**settings, "checkpoint_output_path": str(folder)})
-    request = RunRequest(ours, quiet=True)
-    assert run_in_workers(request, plan_run(ours.config)).code == 0
+    with_output = _resolved({**settings, "checkpoint_output_path": str(folder)})
+    request = RunRequest(with_output, quiet=True)
+    assert run_in_workers(request, plan_run(with_output.config)).code == 0
     return {
         path.parent.name: _digests(json.loads(path.read_text())["files"])
         for path in sorted(folder.glob("checkpoints/*/MANIFEST.json"))

@@ -1,6 +1,6 @@
-"""Pipelines over real processes for tests, and the same training in one process.
+"""Pipelines over worker processes, and the same training in one process.
 
-A pool is a line of processes that stay: many cases can be run on them, one after the other.
+The processes of a pool run any number of cases, one after the other.
 """
 
 import gc
@@ -41,7 +41,7 @@ from support.networks import (
     small_layers,
 )
 
-SECONDS = 300  # nothing here may take longer, on a busy machine either
+SECONDS = 300  # timeout, long enough for a busy machine
 CPU = torch.device("cpu")
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ _CONTEXT.set_forkserver_preload(["convoy.parallel.executor", "convoy.parallel.in
 
 @dataclass(frozen=True)
 class Case:
-    """One update of a small network. Without starts it is trained in one piece."""
+    """One update of a small network. The default has a single stage."""
 
     starts: tuple[int, ...] = (0,)
     schedule: str = "grouped"
@@ -75,7 +75,9 @@ class Case:
                 return small_layers(shortcut_type="A")
             case "resnet8-group":
                 return small_layers("group")
-            case "pooled-norm":  # the gradient of the norm lies otherwise than its output
+            case (
+                "pooled-norm"
+            ):  # the gradient of the norm has another memory format than its output
                 chosen = [
                     layer for layer in small_layers() if layer.name in ("conv1", "bn1", "avgpool")
                 ]
@@ -93,7 +95,7 @@ class Case:
         return stages_from_starts([layer.name for layer in self.layers], self.starts)
 
     def batches(self) -> list[tuple[Tensor, Tensor]]:
-        """Images with their pixels together, as the infeed gives them."""
+        """Images in channels_last, as the infeed produces them."""
         output = [
             images_and_labels(self.samples, self.size, seed) for seed in range(self.micro_batches)
         ]
@@ -102,18 +104,18 @@ class Case:
 
 @dataclass
 class StageResult:
-    """What a stage saw in one update, as digests where bits matter."""
+    """Results of a stage in one update; tensors are digests."""
 
     gradients: dict[str, list[str]] = field(default_factory=dict)  # one per micro-batch
     statistics: dict[str, list[str]] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
-    right: list[int] = field(default_factory=list)
+    correct: list[int] = field(default_factory=list)
     stash: int = 0
 
 
 def joined(parts: Sequence[StageResult]) -> StageResult:
-    """All stages as if they were one."""
-    full = StageResult(losses=parts[-1].losses, right=parts[-1].right)
+    """Merge the results of all stages."""
+    full = StageResult(losses=parts[-1].losses, correct=parts[-1].correct)
     for part in parts:
         full.gradients.update(part.gradients)
         full.statistics.update(part.statistics)
@@ -125,7 +127,7 @@ def digest(tensor: Tensor) -> str:
 
 
 class Trained:
-    """A live slice of a case, with everything that one update leaves behind."""
+    """A slice of a case that records the results of one update."""
 
     def __init__(self, case: Case, stage: int) -> None:
         plan = case.stages[stage]
@@ -135,7 +137,7 @@ class Trained:
         self.weights = self.slice.named_weights()
         self.module: nn.Module = self.slice
         if case.recompute is not None:
-            self.module = RecomputedSlice(self.slice, case.recompute, self.quiet)
+            self.module = RecomputedSlice(self.slice, case.recompute, self.without_statistics)
         self.seen = StageResult(gradients={name: [] for name in self.weights})
 
     @property
@@ -143,7 +145,7 @@ class Trained:
         return {n: item for n, item in self.slice.layers.items() if isinstance(item, BatchNorm)}
 
     @contextmanager
-    def quiet(self) -> Iterator[None]:
+    def without_statistics(self) -> Iterator[None]:
         for norm in self.norms.values():
             norm.records_statistics = False
         try:
@@ -164,12 +166,12 @@ class Trained:
                 digest(torch.cat([mean, variance])) for mean, variance in norm.pending_statistics
             ]
         self.seen.losses = [float(result.loss) for result in results]
-        self.seen.right = [int(result.correct) for result in results]
+        self.seen.correct = [int(result.correct) for result in results]
         return self.seen
 
 
 def train_single_process(case: Case) -> StageResult:
-    """The whole network in this process."""
+    """Train the network in this process."""
     trained = Trained(case, 0)
     return trained.after(SingleStage(trained.module, smooth, trained.collect).run(case.batches()))
 
@@ -179,7 +181,7 @@ def smooth(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def channels_of(case: Case, group: dist.ProcessGroup) -> list[StageChannels]:
-    """Of this process's stages: those at its rank, and one for each further time around."""
+    """The channels of the stages of this process; a looped process has several stages."""
     local = case.stages[dist.get_rank(group) :: dist.get_world_size(group)]
     return connect([stage_boundary(case.network, item, case.samples) for item in local], group, CPU)
 
@@ -199,14 +201,14 @@ def pipeline_of(
 
 
 def train_stage(group: dist.ProcessGroup, case: Case, updates: int = 1) -> StageResult:
-    """This process's part. Only the ends of the line get anything from the feed."""
-    place, last = dist.get_rank(group), len(case.starts) - 1
-    trained = Trained(case, place)
+    """Train the stage of this process; the feed has images and labels only at the ends."""
+    rank, last = dist.get_rank(group), len(case.starts) - 1
+    trained = Trained(case, rank)
     pipeline = pipeline_of(case, [trained], group)
     results: list[MicroBatchResult] = []
     for _ in range(updates):
         results = pipeline.run(
-            (images if place == 0 else None, labels if place == last else None)
+            (images if rank == 0 else None, labels if rank == last else None)
             for images, labels in case.batches()
         )
     seen = trained.after(results)
@@ -220,7 +222,7 @@ def train_all(group: dist.ProcessGroup, cases: list[Case]) -> list[StageResult]:
 
 @dataclass(frozen=True)
 class PredictionDigests:
-    """What a stage gave back: digests of logits, and whether its layers are as they were."""
+    """Digests of the logits of a stage, and whether the mode of its layers is unchanged."""
 
     logits: list[str | None]
     is_as_before: bool
@@ -228,14 +230,14 @@ class PredictionDigests:
 
 
 def infer(group: dist.ProcessGroup, case: Case, is_training: bool = False) -> PredictionDigests:
-    """The batches forward, in training or not; then an update, so that nothing may linger."""
-    place = dist.get_rank(group)
-    trained = Trained(case, place)
+    """Run the batches forward in training or evaluation mode, then one update."""
+    rank = dist.get_rank(group)
+    trained = Trained(case, rank)
     trained.module.train(is_training)
-    batches = [images if place == 0 else None for images, _ in case.batches()]
+    batches = [images if rank == 0 else None for images, _ in case.batches()]
     inference = InferencePipeline([trained.module], channels_of(case, group))
     output, again = ([_digest(item) for item in inference.run(batches)] for _ in range(2))
-    assert again == output  # a validation is not the last one
+    assert again == output  # inference can be repeated
     return PredictionDigests(
         output,
         all(module.training == is_training for module in trained.module.modules()),
@@ -248,7 +250,7 @@ def _digest(logits: Tensor | None) -> str | None:
 
 
 class InvalidSchedule(Schedule):
-    """Promises what sequential keeps, and does all forwards first."""
+    """Declares the stash of the sequential schedule, but runs all forward passes first."""
 
     def actions(
         self, stage: int, stages: int, micro_batches: int, *, training: bool = True
@@ -258,81 +260,81 @@ class InvalidSchedule(Schedule):
         return [*map(Forward, micros), *map(Backward, micros)]
 
 
-def train_unruly(group: dist.ProcessGroup, case: Case) -> str:
-    """What the line says to a schedule that does not keep its promise."""
+def train_with_invalid_schedule(group: dist.ProcessGroup, case: Case) -> str:
+    """The error of a pipeline whose schedule exceeds its stash."""
     trained = Trained(case, dist.get_rank(group))
     try:
-        pipeline_of(case, [trained], group, InvalidSchedule("unruly", "slot", 0)).run(
+        pipeline_of(case, [trained], group, InvalidSchedule("invalid", "slot", 0)).run(
             case.batches()
         )
     except ConvoyError as error:
         return str(error)
-    return "nothing"
+    return "no error"
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """How a stage went about its feed and its memory."""
+    """How a stage uses its feed and its memory."""
 
-    taken: list[int]  # micro-batches taken from the feed when each backward was done
+    taken: list[int]  # micro-batches taken from the feed at the end of each backward
     results: int
-    left: int  # tensors of the border's sizes that are still there after the update
+    left: int  # tensors with boundary shapes that remain after the update
 
 
 def watch(group: dist.ProcessGroup, case: Case) -> Traffic:
-    """One update under observation."""
-    place = dist.get_rank(group)
-    trained = Trained(case, place)
-    values: list[int] = []
-    used: list[int] = []
+    """Run one update and record the use of the feed and the memory."""
+    rank = dist.get_rank(group)
+    trained = Trained(case, rank)
+    taken: list[int] = []
+    taken_at_backward: list[int] = []
 
     def feed() -> Iterator[tuple[Tensor, Tensor]]:
         for index, batch in enumerate(case.batches()):
-            values.append(index)
+            taken.append(index)
             yield batch
 
     def collect() -> None:
-        used.append(len(values))
+        taken_at_backward.append(len(taken))
         trained.collect()
 
     pipeline = pipeline_of(case, [trained], group)
     pipeline.stages[0].after_backward = collect
     results = pipeline.run(feed())
-    boundary = stage_boundary(case.network, case.stages[place], case.samples)
-    sizes = {*(boundary.incoming if place else ()), *boundary.outgoing}
+    boundary = stage_boundary(case.network, case.stages[rank], case.samples)
+    sizes = {*(boundary.incoming if rank else ()), *boundary.outgoing}
     gc.collect()
     left = [item for item in gc.get_objects() if isinstance(item, Tensor) and item.shape in sizes]
-    return Traffic(used, len(results), len(left))
+    return Traffic(taken_at_backward, len(results), len(left))
 
 
 class PipelinePool:
-    """Processes in a line."""
+    """The processes of a pipeline."""
 
     def __init__(self, pipes: list[Connection]) -> None:
         self.pipes = pipes
 
-    def run(self, work: Callable[..., T], *words: Any) -> list[T]:
-        """The work on every process at once, and what each gave back."""
+    def run(self, work: Callable[..., T], *args: Any) -> list[T]:
+        """Call a function in every process and return all results."""
         for pipe in self.pipes:
-            pipe.send((work, words))
-        return [self._answer(place) for place in range(len(self.pipes))]
+            pipe.send((work, args))
+        return [self._receive(rank) for rank in range(len(self.pipes))]
 
-    def _answer(self, place: int) -> Any:
-        if not self.pipes[place].poll(SECONDS):
-            raise TimeoutError(f"process {place} did not answer in {SECONDS} s")
-        answer = self.pipes[place].recv()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def _receive(self, rank: int) -> Any:
+        if not self.pipes[rank].poll(SECONDS):
+            raise TimeoutError(f"no result from process {rank} within {SECONDS} s")
+        result = self.pipes[rank].recv()
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 @contextmanager
 def pipeline_pool(size: int, scratch: Path) -> Iterator[PipelinePool]:
-    """A line of processes that ends with the block."""
+    """A pool whose processes end with the block."""
     pipes, processes = [], []
-    for place in range(size):
+    for rank in range(size):
         ours, theirs = _CONTEXT.Pipe()
-        process = _CONTEXT.Process(target=_work, args=(theirs, scratch / "store", place, size))
+        process = _CONTEXT.Process(target=_work, args=(theirs, scratch / "store", rank, size))
         process.start()
         theirs.close()
         pipes.append(ours)
@@ -348,13 +350,13 @@ def pipeline_pool(size: int, scratch: Path) -> Iterator[PipelinePool]:
             process.join()
 
 
-def _work(pipe: Connection, store: Path, place: int, size: int) -> None:
+def _work(pipe: Connection, store: Path, rank: int, size: int) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
         store=dist.FileStore(str(store), size),
-        rank=place,
+        rank=rank,
         world_size=size,
         timeout=timedelta(seconds=SECONDS),
     )
@@ -362,17 +364,17 @@ def _work(pipe: Connection, store: Path, place: int, size: int) -> None:
     assert group is not None
     with suppress(EOFError):
         while True:
-            work, words = pipe.recv()
+            work, args = pipe.recv()
             try:
-                answer: Any = work(group, *words)
+                result: Any = work(group, *args)
             except Exception as error:
-                answer = error
-            pipe.send(answer)
+                result = error
+            pipe.send(result)
     os._exit(0)
 
 
 def starts_of(case: Case, *names: str) -> tuple[int, ...]:
-    """Stages that begin at these layers."""
+    """The first layers of stages that start at these names."""
     known = [layer.name for layer in case.layers]
     starts = (0, *(known.index(name) for name in names))
     assert all(before < after for before, after in pairwise(starts))

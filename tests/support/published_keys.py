@@ -1,6 +1,6 @@
-"""Keys and shapes of published state dicts, written down from the layouts of their libraries.
+"""Keys and shapes of published state dicts, written from the layouts of their libraries.
 
-Nothing here knows a name or a table of ours: it is the other side of every renaming.
+They are independent of the names and tables of convoy.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 Keys = dict[str, tuple[int, ...]]
 Key = tuple[str, tuple[int, ...]]
 
-# kernel, expanded, out, squeezed, stride matters to no shape
+# kernel, expanded, out, squeezed; the stride has no effect on shapes
 V3_LARGE = [
     [(3, 16, 16, False)],
     [(3, 64, 24, False), (3, 72, 24, False)],
@@ -55,14 +55,14 @@ def norm(name: str, channels: int) -> Iterator[Key]:
     yield f"{name}.num_batches_tracked", ()
 
 
-def eighths(channels: float) -> int:
-    """The nearest multiple of eight, never less than nine tenths."""
-    near = max(8, int(channels + 4) // 8 * 8)
-    return near + 8 if near < 0.9 * channels else near
+def make_divisible(channels: float) -> int:
+    """The nearest multiple of eight that is at least 90 % of `channels`."""
+    nearest = max(8, int(channels + 4) // 8 * 8)
+    return nearest + 8 if nearest < 0.9 * channels else nearest
 
 
 def bottlenecks(blocks: tuple[int, ...], groups: int, width: int) -> Keys:
-    """torchvision's and timm's ResNet of bottlenecks; `width` is that of one group of 64."""
+    """ResNets with bottlenecks in torchvision and timm; `width` is the width per group."""
     return dict(_bottlenecks(blocks, groups, width))
 
 
@@ -124,16 +124,16 @@ def _v2_timm() -> Iterator[Key]:
 def _timm_block(name: str, sizes: tuple[int, int, int, int, int]) -> Iterator[Key]:
     """inputs, inner, outputs, kernel, squeezed (0: none)."""
     inputs, inner, outputs, kernel, squeezed = sizes
-    wide = inner != inputs
-    if wide:
+    expands = inner != inputs
+    if expands:
         yield from (*conv(f"{name}.conv_pw", inputs, inner, 1), *norm(f"{name}.bn1", inner))
     yield from conv(f"{name}.conv_dw", 1, inner, kernel)
-    yield from norm(f"{name}.bn{2 if wide else 1}", inner)
+    yield from norm(f"{name}.bn{2 if expands else 1}", inner)
     if squeezed:
         yield from conv(f"{name}.se.conv_reduce", inner, squeezed, 1, bias=True)
         yield from conv(f"{name}.se.conv_expand", squeezed, inner, 1, bias=True)
-    yield from conv(f"{name}.{'conv_pwl' if wide else 'conv_pw'}", inner, outputs, 1)
-    yield from norm(f"{name}.bn{3 if wide else 2}", outputs)
+    yield from conv(f"{name}.{'conv_pwl' if expands else 'conv_pw'}", inner, outputs, 1)
+    yield from norm(f"{name}.bn{3 if expands else 2}", outputs)
 
 
 def _torchvision_block(name: str, sizes: tuple[int, int, int, int, int]) -> Iterator[Key]:
@@ -187,7 +187,7 @@ def _mobilenet_v3(
     inputs, number = 16, 1
     for stage, blocks in enumerate(stages):
         for block, (kernel, inner, outputs, squeezes) in enumerate(blocks):
-            sizes = (inputs, inner, outputs, kernel, eighths(inner / 4) if squeezes else 0)
+            sizes = (inputs, inner, outputs, kernel, make_divisible(inner / 4) if squeezes else 0)
             if timm:
                 yield from _timm_block(f"blocks.{stage}.{block}", sizes)
             else:
@@ -204,7 +204,7 @@ def _mobilenet_v3(
         yield from (*linear("classifier.0", width, top), *linear("classifier.3", top, 1000))
 
 
-# Model of ours, whose naming, keys, and the published number of parameters.
+# The model, the library, its keys, and the published number of parameters.
 LAYOUTS: list[tuple[str, str, Keys, int]] = [
     ("resnet50", "torchvision", bottlenecks((3, 4, 6, 3), 1, 64), 25_557_032),
     ("resnext50", "torchvision", bottlenecks((3, 4, 6, 3), 32, 4), 25_028_904),

@@ -1,4 +1,4 @@
-"""For tests: words of command lines at random, right ones and wrong ones, made from the tables."""
+"""Random command lines, valid and invalid, generated from the option table."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,8 +15,8 @@ from support import option_values
 
 ROWS = list(option_table().values())
 
-# A plan lists every action of every stage, so what is drawn stays small.
-MOST = {
+# Upper limits: a plan lists every action of every stage.
+MAX_VALUES = {
     "gradient_accumulation": 64,
     "replicas": 16,
     "bn_span": 16,
@@ -35,7 +35,7 @@ _NAMES = {
     "pipeline_splits": st.sampled_from(_SPLITS),
     "recompute_checkpoints": st.sampled_from(_PATTERNS),
 }
-# Of no type but text, or of none at all.
+# Not valid for any type but text.
 _NONSENSE = (
     "fast",
     "1.5.1",
@@ -50,7 +50,7 @@ _NONSENSE = (
     "\udcff",
 )
 _STRAY = ("", "-", "--", "=", "--=", "---", "-x", "-hosts", "@x", "\n", "\ud800", "-1", "x" * 5000)
-_OWN = (
+_OTHER_ARGUMENTS = (
     *(("--explain",), ("--json=yes",), ("--config",), ("--config=--",), ("--config", "")),
     *(("--config-path", "none.yaml"), ("--config-path", "."), ("--config-path=",)),
     *(
@@ -64,43 +64,43 @@ _OWN = (
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words that belong together, and what is known of them."""
+    """Arguments that belong together, and their expected result."""
 
     words: tuple[str, ...]
-    option: str = ""  # that they set
+    option: str = ""  # the option that they set
     value: Any = None
-    wrong: str = ""  # the line must be refused and name this
-    loose: bool = False  # what they come to depends on the rest of the line
+    wrong: str = ""  # the error message must contain this
+    unchecked: bool = False  # the result depends on the rest of the line
 
 
 def values_of(row: Option) -> SearchStrategy[Any]:
-    """Values within the limits, small ones where a plan would grow with them."""
+    """Values within the limits; small ones for options that make a plan longer."""
     if row.name in _NAMES:
         item = _NAMES[row.name]
         return st.lists(item, max_size=3).map(tuple) if row.value_type.is_list else item
     limit = row.limit
-    if row.name in MOST:
-        limit = replace(limit, at_most=MOST[row.name])
+    if row.name in MAX_VALUES:
+        limit = replace(limit, at_most=MAX_VALUES[row.name])
     value = option_values.value(replace(row, limit=limit))
     return value.filter(lambda item: item is not None) if row.value_type.optional else value
 
 
-def _right(row: Option) -> SearchStrategy[Phrase]:
-    def say(value: Any, attached: bool) -> Phrase:
+def _valid(row: Option) -> SearchStrategy[Phrase]:
+    def phrase(value: Any, attached: bool) -> Phrase:
         words = row.to_cli_args(value)
         if attached and len(words) == 2:
             words = ["=".join(words)]
         return Phrase(tuple(words), row.name, value)
 
-    return st.builds(say, values_of(row), st.booleans())
+    return st.builds(phrase, values_of(row), st.booleans())
 
 
 def _attached(row: Option, word: str) -> Phrase:
     return Phrase((f"{row.flag}={word}",), row.name, wrong=row.flag)
 
 
-def _beyond(row: Option) -> SearchStrategy[Phrase]:
-    """Just outside the limits."""
+def _out_of_range(row: Option) -> SearchStrategy[Phrase]:
+    """Values just outside the limits."""
     limit = row.limit
     outside: list[Any] = ["none of these"] if limit.choices else []
     outside += [limit.at_least - 1] if limit.at_least is not None else []
@@ -114,46 +114,48 @@ def _nonsense(row: Option) -> SearchStrategy[Phrase]:
     return st.sampled_from([_attached(row, word) for word in _NONSENSE])
 
 
-def _misspelt(row: Option, place: int) -> Phrase:
-    """No spelling has these two letters."""
-    flag = row.flag[: 3 + place] + "zq" + row.flag[3 + place :]
+def _misspelled(row: Option, index: int) -> Phrase:
+    """No option name contains the inserted letters."""
+    flag = row.flag[: 3 + index] + "zq" + row.flag[3 + index :]
     return Phrase((flag,), wrong=flag)
 
 
-def _cut(row: Option, length: int) -> Phrase:
-    return Phrase((row.flag[: 2 + length],), loose=True)
+def _shortened(row: Option, length: int) -> Phrase:
+    return Phrase((row.flag[: 2 + length],), unchecked=True)
 
 
-def _bare(row: Option) -> Phrase:
-    return Phrase((row.flag,), loose=True)
+def _without_value(row: Option) -> Phrase:
+    return Phrase((row.flag,), unchecked=True)
 
 
 _LIMITED = [row for row in ROWS if str(row.limit)]
 _TYPED = [row for row in ROWS if row.value_type.base is not str]
 _ROW = st.sampled_from(ROWS)
 
-RIGHT: SearchStrategy[Phrase] = _ROW.flatmap(_right)
-WRONG: SearchStrategy[Phrase] = st.one_of(
-    st.sampled_from(_LIMITED).flatmap(_beyond),
+VALID: SearchStrategy[Phrase] = _ROW.flatmap(_valid)
+INVALID: SearchStrategy[Phrase] = st.one_of(
+    st.sampled_from(_LIMITED).flatmap(_out_of_range),
     st.sampled_from(_TYPED).flatmap(_nonsense),
-    st.builds(_misspelt, _ROW, st.integers(0, 8)),
+    st.builds(_misspelled, _ROW, st.integers(0, 8)),
 )
-LOOSE: SearchStrategy[Phrase] = st.one_of(
-    st.builds(_cut, _ROW, st.integers(0, 30)),
-    st.builds(_bare, _ROW),
-    st.sampled_from([Phrase((word,), loose=True) for word in _STRAY]),
-    st.sampled_from([Phrase(words, loose=True) for words in _OWN]),
+UNCHECKED: SearchStrategy[Phrase] = st.one_of(
+    st.builds(_shortened, _ROW, st.integers(0, 30)),
+    st.builds(_without_value, _ROW),
+    st.sampled_from([Phrase((word,), unchecked=True) for word in _STRAY]),
+    st.sampled_from([Phrase(words, unchecked=True) for words in _OTHER_ARGUMENTS]),
 )
 CONFIG = st.sampled_from([Phrase(("--config", name)) for name in (*shipped_config_names(), "none")])
 JSON = st.just(Phrase(("--json",)))
 
 
 def lines() -> SearchStrategy[list[Phrase]]:
-    """Right ones, right and wrong ones, and those of which nothing is known beforehand."""
-    right = st.lists(RIGHT | CONFIG | JSON, max_size=5)
-    wrong = st.lists(st.one_of(RIGHT, RIGHT, WRONG, CONFIG, JSON), max_size=8)
-    loose = st.lists(st.one_of(RIGHT, RIGHT, WRONG, LOOSE, LOOSE, CONFIG, JSON), max_size=8)
-    return st.one_of(right, wrong, loose)
+    """Valid lines, lines with invalid arguments, and lines without an expected result."""
+    valid = st.lists(VALID | CONFIG | JSON, max_size=5)
+    invalid = st.lists(st.one_of(VALID, VALID, INVALID, CONFIG, JSON), max_size=8)
+    unchecked = st.lists(
+        st.one_of(VALID, VALID, INVALID, UNCHECKED, UNCHECKED, CONFIG, JSON), max_size=8
+    )
+    return st.one_of(valid, invalid, unchecked)
 
 
 _WORDS = (
@@ -163,29 +165,29 @@ _WORDS = (
 )
 
 
-def spoken(flag: Flag) -> SearchStrategy[tuple[str, ...]]:
-    """A spelling of a dialect with a value that it could have, or with any word."""
+def flag_arguments(flag: Flag) -> SearchStrategy[tuple[str, ...]]:
+    """A flag of a dialect with a valid value or any word."""
     if flag.const is not None:
         return st.just((flag.spelling,))
-    most = 3 if flag.takes_list else 1
-    words = st.lists(st.sampled_from(_WORDS), min_size=flag.takes_list < 1, max_size=most)
-    any_word = words.map(lambda some: (flag.spelling, *some))
+    max_size = 3 if flag.takes_list else 1
+    words = st.lists(st.sampled_from(_WORDS), min_size=flag.takes_list < 1, max_size=max_size)
+    any_word = words.map(lambda values: (flag.spelling, *values))
     if flag.option is None or flag.parser is not None:
         return any_word
-    fitting = values_of(flag.option).map(lambda value: _said(flag, value))
-    return st.one_of(fitting, fitting, fitting, any_word)
+    valid = values_of(flag.option).map(lambda value: _flag_with_value(flag, value))
+    return st.one_of(valid, valid, valid, any_word)
 
 
-def _said(flag: Flag, value: Any) -> tuple[str, ...]:
+def _flag_with_value(flag: Flag, value: Any) -> tuple[str, ...]:
     words = to_cli_words(value)
     if any(word.startswith("-") for word in words):
         return (f"{flag.spelling}={','.join(words)}",)
     return (flag.spelling, *words)
 
 
-def speeches(dialect: Dialect) -> SearchStrategy[list[str]]:
-    """The words behind a program that speaks a dialect."""
-    phrase = st.sampled_from(dialect.flags).flatmap(spoken)
+def dialect_arguments(dialect: Dialect) -> SearchStrategy[list[str]]:
+    """The arguments of a program of a dialect."""
+    phrase = st.sampled_from(dialect.flags).flatmap(flag_arguments)
     named = st.sampled_from(shipped_config_names()).map(lambda name: ("--config", name))
     several = st.lists(st.one_of(phrase, phrase, phrase, phrase, named), max_size=6)
     return several.map(lambda phrases: [word for item in phrases for word in item])

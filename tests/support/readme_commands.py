@@ -1,23 +1,23 @@
-"""The command lines of the reference applications' READMEs and benchmarks, cut by hand.
+"""The command lines in the READMEs and benchmarks of the reference applications.
 
-DATA stands for a data folder, RUN for a run, NAME for a benchmark, hostN for a host, SUBNET for a
-network. Two are wrong as written: an option without its value, and Python without a program.
+Placeholders: DATA is a data folder, RUN a run, NAME a benchmark, hostN a host, SUBNET a network.
+Two lines are invalid in the READMEs: an option without a value, and Python without a program.
 """
 
 from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """A line in three pieces: what stands in front of Python, Python's own, the program's words."""
+    """A command line: the words before `python`, Python with its program, and the arguments."""
 
     dialect: str
-    front: str
-    start: str
-    tail: str
+    launcher: str
+    program: str
+    arguments: str
 
     @property
     def line(self) -> str:
-        """The command as written."""
+        """The complete command."""
         return " ".join(piece for piece in self[1:] if piece)
 
 

@@ -1,14 +1,14 @@
-"""The spellings of the reference applications, row by row of the list of their options.
+"""The option names of the reference applications.
 
-A row is one option; each application may spell it in several ways, over all its releases. The
-first three rows are words that every program has of its own. Tools have their words apart.
+A row is one option; an application may have several names for it over all its releases. The first
+three rows are options of the programs themselves. The options of tools are listed separately.
 """
 
 from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """An option by its number in the list, and what each application calls it."""
+    """The number of an option, and its names in each application."""
 
     number: int
     tensorflow: str
@@ -16,7 +16,7 @@ class Row(NamedTuple):
     popart: str
 
     def spelled(self, dialect: str) -> list[str]:
-        """Its spellings in one of them; none where it has no such option."""
+        """The names in one application; empty if it has no such option."""
         by_dialect = {"tensorflow": self.tensorflow, "pytorch": self.pytorch, "popart": self.popart}
         return by_dialect[dialect].split()
 
@@ -233,7 +233,7 @@ ROWS = (
     Row(179, "", "--fine-tune-first-trainable-layer", ""),
 )
 
-# Names of the READMEs that no parser had; they are meant all the same.
+# Names in the READMEs that no parser accepted.
 README_ROWS = (
     Row(190, "--max-ckpts-to-keep", "", ""),
     Row(191, "--select-ipus", "", ""),
@@ -241,7 +241,7 @@ README_ROWS = (
     Row(193, "", "--checkpoint-input-path --checkpoint-output-path --enable-recompute", ""),
 )
 
-# Cut short in the READMEs, which a parser takes as long as no other word begins so (row 4).
+# Abbreviations in the READMEs; a parser accepts unambiguous prefixes (row 4).
 PREFIXES = {
     "tensorflow": {
         "--epoch": "--epochs",
@@ -254,7 +254,7 @@ PREFIXES = {
 
 
 class Tool(NamedTuple):
-    """A program beside training and validation, by the number of its row."""
+    """A program other than training and validation, and the number of its row."""
 
     number: int
     dialect: str
@@ -309,5 +309,5 @@ TOOLS = (
 
 
 def all_spellings(dialect: str) -> set[str]:
-    """Every word of an application, tools apart."""
+    """Every option name of an application, without its tools."""
     return {word for row in (*ROWS, *README_ROWS) for word in row.spelled(dialect)}

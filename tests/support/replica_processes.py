@@ -1,4 +1,4 @@
-"""Replicas in real processes for tests: a pool stays, and trains one case after the other."""
+"""Replicas in worker processes; a pool trains one case after the other."""
 
 import dataclasses
 import multiprocessing
@@ -40,7 +40,7 @@ from convoy.parallel.replicas import (
 )
 from support.networks import SingleStage, build_slice, images_and_labels, small_layers
 
-SECONDS = 300  # nothing here may take longer, on a busy machine either
+SECONDS = 300  # timeout, long enough for a busy machine
 RATES = [0.02, 0.1, 0.08, 0.05, 0.01]
 T = TypeVar("T")
 Arrays = dict[str, npt.NDArray[np.float32]]
@@ -51,7 +51,7 @@ _CONTEXT.set_forkserver_preload(["convoy.run.fine_tuning", "convoy.parallel.repl
 
 @dataclass(frozen=True)
 class Case:
-    """A small training: `micro_batches` of one update, all replicas together."""
+    """A small training; `micro_batches` is the number per update over all replicas."""
 
     micro_batches: int
     fast: bool = False
@@ -63,35 +63,35 @@ class Case:
     optimizer: str = "sgd"
     overlapped: bool = True
     accumulator: str = "auto"
-    way: str = "auto"  # in which gradients become one
+    reduction: str = "auto"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a replica holds at the end."""
+    """The weights and state of a replica at the end."""
 
     sha256: str
     tensors: Arrays = field(repr=False)
     state: Arrays = field(repr=False)
-    state_elements: int  # kept by this replica
-    early: int = 0  # posts during a backward
+    state_elements: int  # stored by this replica
+    early_messages: int = 0  # started during a backward pass
 
 
-class Counting(PeerGroup):
+class CountingPeerGroup(PeerGroup):
     """A peer group that counts messages started during a backward pass."""
 
     def __init__(self, peers: PeerGroup) -> None:
         super().__init__(peers.group)
-        self.early = 0
+        self.early_messages = 0
 
     def exchange(
         self, sent: Iterable[Message], received: Iterable[Message], tag: int = 0
     ) -> PendingWorks:
-        self.early += in_backward()
+        self.early_messages += in_backward()
         return super().exchange(sent, received, tag)
 
     def all_reduce(self, vector: Tensor) -> PendingWorks:
-        self.early += in_backward()
+        self.early_messages += in_backward()
         return super().all_reduce(vector)
 
 
@@ -102,13 +102,13 @@ def in_backward() -> bool:
 def replicas_of(peers: PeerGroup | None, case: "Case | Sum | Shuffled") -> Replicas:
     if peers is None:
         return Replicas()
-    meeting = ReduceOptions(case.sharded, case.buffer_bytes, case.overlapped)
-    return FastReplicas(peers, meeting) if case.fast else ExactReplicas(peers, meeting)
+    options = ReduceOptions(case.sharded, case.buffer_bytes, case.overlapped)
+    return FastReplicas(peers, options) if case.fast else ExactReplicas(peers, options)
 
 
 def train(peers: PeerGroup | None, case: Case) -> Outcome:
-    """A resnet8 with batch norm, from the start or from another training's end."""
-    counting = Counting(peers) if peers else None
+    """Train a resnet8 with batch norm, from scratch or from the outcome of another training."""
+    counting = CountingPeerGroup(peers) if peers else None
     replica, count = (peers.replica, peers.replicas) if peers else (0, 1)
     accumulated = case.micro_batches // count
     network = build_slice(small_layers()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -128,14 +128,16 @@ def train(peers: PeerGroup | None, case: Case) -> Outcome:
         ),
         storage,
     )
-    kind = DtypePolicy(accumulator=ACCUMULATOR_DTYPES[case.accumulator], reduction=case.way)
-    reduction = make_reduction(kind, case.micro_batches)
-    tree = GradientTree(flat, replica * accumulated, kind.accumulator_dtype, accumulated, reduction)
+    policy = DtypePolicy(accumulator=ACCUMULATOR_DTYPES[case.accumulator], reduction=case.reduction)
+    reduction = make_reduction(policy, case.micro_batches)
+    tree = GradientTree(
+        flat, replica * accumulated, policy.accumulator_dtype, accumulated, reduction
+    )
     norms = [module for module in network.modules() if isinstance(module, BatchNorm)]
     pipeline = SingleStage(network, F.cross_entropy, tree.collect)
     update = Update(pipeline, [ParameterGroup(tree, optimizer)], replicas, PendingStatistics(norms))
     if case.start:
-        _take_over(case.start, network.named_tensors(), optimizer)
+        _load(case.start, network.named_tensors(), optimizer)
     for number in case.updates:
         seeds = range(replica * accumulated, (replica + 1) * accumulated)
         update(
@@ -143,11 +145,11 @@ def train(peers: PeerGroup | None, case: Case) -> Outcome:
             StepContext(RATES[number], number, number),
         )
     outcome = _outcome(network.named_tensors(), optimizer)
-    return dataclasses.replace(outcome, early=counting.early if counting else 0)
+    return dataclasses.replace(outcome, early_messages=counting.early_messages if counting else 0)
 
 
 @torch.no_grad()
-def _take_over(start: Outcome, tensors: dict[str, Tensor], optimizer: Optimizer) -> None:
+def _load(start: Outcome, tensors: dict[str, Tensor], optimizer: Optimizer) -> None:
     for name, tensor in tensors.items():
         tensor.copy_(torch.from_numpy(start.tensors[name]))
     optimizer.load_state({name: torch.from_numpy(item) for name, item in start.state.items()})
@@ -156,8 +158,8 @@ def _take_over(start: Outcome, tensors: dict[str, Tensor], optimizer: Optimizer)
 def _outcome(named: dict[str, Tensor], optimizer: Optimizer) -> Outcome:
     tensors = {name: tensor.detach() for name, tensor in named.items()}
     state = optimizer.named_state()
-    saved = sum(len(vector) for vector in optimizer.slots.values())
-    return Outcome(weights_sha256(tensors), _arrays(tensors), _arrays(state), saved)
+    elements = sum(len(vector) for vector in optimizer.slots.values())
+    return Outcome(weights_sha256(tensors), _arrays(tensors), _arrays(state), elements)
 
 
 def _arrays(tensors: dict[str, Tensor]) -> Arrays:
@@ -166,7 +168,7 @@ def _arrays(tensors: dict[str, Tensor]) -> Arrays:
 
 @dataclass(frozen=True)
 class Sum:
-    """One reduction of given leaves over a single weight."""
+    """The reduction of generated gradients of a single weight."""
 
     elements: int
     accumulated: int
@@ -175,31 +177,31 @@ class Sum:
     buffer_bytes: int = 1 << 20
     overlapped: bool = True
     accumulator: str = "auto"
-    way: str = "auto"  # in which gradients become one
-    alike: float | None = None  # all leaves are this number
+    reduction: str = "auto"
+    constant: float | None = None  # the value of all gradients
 
 
 def leaf(number: int, elements: int) -> Tensor:
-    chance = torch.Generator().manual_seed(number)
-    return torch.randn(elements, generator=chance) * 10 ** (number % 5 - 2)
+    rng = torch.Generator().manual_seed(number)
+    return torch.randn(elements, generator=rng) * 10 ** (number % 5 - 2)
 
 
 def reduce_twice(peers: PeerGroup | None, case: Sum) -> tuple[range, list[float]]:
-    """The owned range and what its gradient comes to, of the second of two updates."""
+    """The shard of this replica and its gradient in the second of two updates."""
     replica, count = (peers.replica, peers.replicas) if peers else (0, 1)
     weight = nn.Parameter(torch.zeros(case.elements))
-    kind = DtypePolicy(accumulator=ACCUMULATOR_DTYPES[case.accumulator], reduction=case.way)
-    reduction = make_reduction(kind, case.accumulated * count)
+    policy = DtypePolicy(accumulator=ACCUMULATOR_DTYPES[case.accumulator], reduction=case.reduction)
+    reduction = make_reduction(policy, case.accumulated * count)
     flat, first = FlatParameters({"weight": weight}), replica * case.accumulated
-    tree = GradientTree(flat, first, kind.accumulator_dtype, case.accumulated, reduction)
+    tree = GradientTree(flat, first, policy.accumulator_dtype, case.accumulated, reduction)
     replicas = replicas_of(peers, case)
-    replicas.overlap_with_backward(tree)  # in vain: no backward runs here
+    replicas.overlap_with_backward(tree)  # no effect: there is no backward pass
     mean = torch.empty(0)
     for seed in (1000, 0):
         tree.clear()
         for number in range(tree.first_leaf, tree.first_leaf + case.accumulated):
             samples = leaf(seed + number, case.elements)
-            weight.grad = samples if case.alike is None else samples.fill_(case.alike)
+            weight.grad = samples if case.constant is None else samples.fill_(case.constant)
             tree.collect()
         mean = replicas.reduce(tree)
     return replicas.shard_range(tree.flat.elements), mean.tolist()
@@ -207,7 +209,7 @@ def reduce_twice(peers: PeerGroup | None, case: Sum) -> tuple[range, list[float]
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Several weights, and trees, whose last backward reaches them in any order."""
+    """Several weights and trees whose gradients arrive in random order."""
 
     accumulated: int
     trees: int = 1
@@ -219,7 +221,7 @@ class Shuffled:
 
 
 def reduce_shuffled(peers: PeerGroup | None, case: Shuffled) -> list[tuple[range, list[float]]]:
-    """For each tree the owned range and its mean gradient."""
+    """The shard of this replica and its mean gradient, for each tree."""
     replica = peers.replica if peers else 0
     replicas = replicas_of(peers, case)
     first = replica * case.accumulated
@@ -230,22 +232,22 @@ def reduce_shuffled(peers: PeerGroup | None, case: Shuffled) -> list[tuple[range
         replicas.overlap_with_backward(tree)
         trees.append(tree)
     for number in range(case.accumulated):
-        chance = random.Random(0 if case.same_order else replica)
+        rng = random.Random(0 if case.same_order else replica)
         for index, tree in enumerate(trees):
             seed = 100 * index + first + number
-            for name, weight in chance.sample(sorted(tree.flat.weights.items()), 7):
+            for name, weight in rng.sample(sorted(tree.flat.weights.items()), 7):
                 gradient = leaf(10 * seed + int(name), weight.numel()).view_as(weight)
                 (weight * gradient).sum().backward()  # type: ignore[no-untyped-call]
         for tree in reversed(trees):
             tree.collect()
-    owned = replicas.shard_range(trees[0].flat.elements)
-    return [(owned, replicas.reduce(tree).tolist()) for tree in trees]
+    shard = replicas.shard_range(trees[0].flat.elements)
+    return [(shard, replicas.reduce(tree).tolist()) for tree in trees]
 
 
-def compare_weights(peers: PeerGroup, odd: tuple[int, ...]) -> str:
-    """All replicas hold the same network, but in some of them one bit is another."""
+def compare_weights(peers: PeerGroup, changed: tuple[int, ...]) -> str:
+    """Compare the weights of all replicas; one bit differs in the changed ones."""
     network = build_slice(small_layers())
-    if peers.replica in odd:
+    if peers.replica in changed:
         weight = network.named_weights()["fc.weight"].detach()
         weight.view(torch.int32)[3, 5] ^= 1
     tensors = {name: tensor.detach() for name, tensor in network.named_tensors().items()}
@@ -255,11 +257,11 @@ def compare_weights(peers: PeerGroup, odd: tuple[int, ...]) -> str:
 
 
 class Failed(Exception):
-    """What went wrong in a replica: the error's kind and text."""
+    """The type and message of an error in a replica."""
 
 
 class ReplicaPool:
-    """Processes that wait for work."""
+    """Worker processes, one per replica."""
 
     def __init__(self, replicas: int, scratch: Path) -> None:
         self.replicas = replicas
@@ -267,21 +269,21 @@ class ReplicaPool:
         self._processes = []
         for replica in range(replicas):
             ours, theirs = _CONTEXT.Pipe()
-            place = (replica, replicas, scratch / "store")
-            process = _CONTEXT.Process(target=_work, args=(place, theirs), daemon=True)
+            rendezvous = (replica, replicas, scratch / "store")
+            process = _CONTEXT.Process(target=_work, args=(rendezvous, theirs), daemon=True)
             process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
 
     def run(self, function: Callable[[PeerGroup, Any], T], case: object) -> list[T | Failed]:
-        """The same call in every process; what each returned, or how it failed."""
+        """Call a function in every process and return all results and failures."""
         for pipe in self._pipes:
             pipe.send((function, case))
         results = []
         for replica, pipe in enumerate(self._pipes):
             if not pipe.poll(SECONDS):
-                raise TimeoutError(f"replica {replica} did not answer within {SECONDS} s")
+                raise TimeoutError(f"no result from replica {replica} within {SECONDS} s")
             results.append(pipe.recv())
         return results
 
@@ -305,7 +307,7 @@ def replica_pool(replicas: int, scratch: Path) -> Iterator[ReplicaPool]:
 
 
 def unwrap(results: list[T | Failed]) -> list[T]:
-    """The results of a call that failed nowhere."""
+    """The results of a call that succeeded in every process."""
     failed = [result for result in results if isinstance(result, Failed)]
     assert not failed, failed
     return [result for result in results if not isinstance(result, Failed)]
@@ -315,8 +317,8 @@ def joined(parts: list[tuple[range, list[float]]]) -> list[float]:
     return list(chain.from_iterable(values for _, values in parts))
 
 
-def _work(place: tuple[int, int, Path], pipe: "Connection[Any, Any]") -> None:
-    replica, replicas, store = place
+def _work(rendezvous: tuple[int, int, Path], pipe: "Connection[Any, Any]") -> None:
+    replica, replicas, store = rendezvous
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     limit = timedelta(seconds=SECONDS)

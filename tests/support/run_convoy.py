@@ -1,7 +1,7 @@
-"""Run convoy for tests: in this process, or in a separate one that can be killed.
+"""Run convoy in this process, or in a separate one that can be killed.
 
-Real processes come from a forkserver that has torch loaded already, so one costs a tenth of a
-second instead of three.
+Processes come from a forkserver that has already imported torch, so that one starts in a tenth of
+a second instead of three seconds.
 """
 
 import io
@@ -20,7 +20,7 @@ from convoy.cli.args import ParsedCommand, add_config_arguments, make_parser, pa
 from convoy.cli.main import main
 from convoy.launch.worker import FORWARDED_SIGNALS
 
-# The smallest training worth the name: 12 updates of 2 × 8 images in two epochs, under a second.
+# A very small training run: 12 updates of 2 × 8 images in two epochs, under a second.
 TINY = [
     "--model=resnet8",
     "--data=shapes",
@@ -36,10 +36,9 @@ TINY = [
     "--validation-mode=none",
 ]
 
-# Seconds after which something hangs. What a test waits for comes much sooner, on a busy machine
-# too: no test is judged by its speed.
+# A timeout in seconds, far longer than any test takes on a busy machine.
 PATIENCE = 600.0
-ENDLESS = "--updates=1000000"  # of a run that is stopped from outside: hours
+ENDLESS = "--updates=1000000"  # for runs that the test stops
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["convoy.run.fine_tuning", "convoy.run.averaging"])
@@ -70,33 +69,33 @@ def parse_plan_command(words: list[str]) -> ParsedCommand:
 
 
 @dataclass
-class Slowed:
-    """From some point on, what a process does with files takes a second each time.
+class SlowFileOperations:
+    """An audit hook that delays file operations by a second, so that a test can send a signal.
 
-    That leaves all the time in the world to signal it there. `event` is one of Python's audit
-    events, such as os.rename; it counts if its first argument, mostly a path, holds `part`.
+    `event` is an audit event of Python, such as os.rename. It counts if its first argument, usually
+    a path, contains `substring`.
     """
 
     event: str
-    part: str
-    free: int  # so many come first that take no longer than usual
+    substring: str
+    num_fast: int  # operations that are not delayed
 
-    def __call__(self, event: str, words: tuple[object, ...]) -> None:
-        if event == self.event and self.part in str(words[0]):
-            self.free -= 1
-            if self.free < 0:
+    def __call__(self, event: str, args: tuple[object, ...]) -> None:
+        if event == self.event and self.substring in str(args[0]):
+            self.num_fast -= 1
+            if self.num_fast < 0:
                 time.sleep(1)
 
 
 class Process:
-    """A command in a process of its own."""
+    """A command in a separate process."""
 
     def __init__(
         self,
         words: list[str | Path],
         scratch: Path,
         env: Mapping[str, str] | None = None,
-        slowed: Slowed | None = None,
+        slowed: SlowFileOperations | None = None,
     ) -> None:
         self._out, self._err = scratch / "out.txt", scratch / "err.txt"
         self._process = _CONTEXT.Process(
@@ -115,12 +114,12 @@ class Process:
         return self._process.is_alive()
 
     def send(self, number: int) -> None:
-        """Nobody may be there any more."""
+        """Send a signal; the process may have ended already."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     def wait(self, seconds: float = PATIENCE) -> CommandResult:
-        """The exit code is negative when a signal ended it, as in subprocess."""
+        """The exit code is negative if a signal ended the process, as in subprocess."""
         self._process.join(seconds)
         if self._process.is_alive():
             self._process.kill()
@@ -133,18 +132,18 @@ class Process:
 def convoy_process(
     *words: str | Path, scratch: Path, env: Mapping[str, str] | None = None
 ) -> CommandResult:
-    """Run a command in a process of its own, to its end."""
+    """Run a command in a separate process and wait for its end."""
     return Process(list(words), scratch, env).wait()
 
 
 def _child(
-    words: list[str], out: Path, err: Path, env: dict[str, str], slowed: Slowed | None
+    words: list[str], out: Path, err: Path, env: dict[str, str], slowed: SlowFileOperations | None
 ) -> None:
     os.environ.update(env)
-    tempfile.tempdir = None  # the server may have looked it up before
+    tempfile.tempdir = None  # the forkserver may have cached it
     if slowed is not None:
         sys.addaudithook(slowed)
-    # The server that we come from holds them back.
+    # The forkserver blocks these signals.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED_SIGNALS)
     for path, descriptor in ((out, 1), (err, 2)):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -152,15 +151,15 @@ def _child(
     sys.stdout = os.fdopen(1, "w", buffering=1)
     sys.stderr = os.fdopen(2, "w", buffering=1)
     code = main(words)
-    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED_SIGNALS)  # it is over
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED_SIGNALS)  # the command has ended
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
-def wait_until(true: Callable[[], object], seconds: float = PATIENCE) -> None:
-    """For what other processes and threads do in their own time."""
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """Wait for another process or thread."""
     end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come so far"
+    while not condition():
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.01)

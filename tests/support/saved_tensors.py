@@ -1,4 +1,4 @@
-"""What autograd really saves of a pass: the other side of every planned figure of memory."""
+"""The memory that autograd saves in a forward pass, to compare with the plan."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from convoy.parallel.slice import Slice
 
 
 def saved_bytes(network: Slice, bundle: tuple[Tensor, ...], labels: Tensor) -> int:
-    """Bytes of the storages that came in or are saved for backward, the weights' own left out."""
+    """Bytes of the inputs and of the tensors saved for backward, without the weights."""
     weights = {weight.untyped_storage().data_ptr() for weight in network.parameters()}
     stored = {tensor.untyped_storage().data_ptr(): tensor for tensor in bundle}
 
@@ -23,21 +23,21 @@ def saved_bytes(network: Slice, bundle: tuple[Tensor, ...], labels: Tensor) -> i
         (logits,) = network(*bundle)
         loss = F.cross_entropy(logits, labels)
     assert loss.requires_grad
-    storages = [stored[place].untyped_storage() for place in stored.keys() - weights]
+    storages = [stored[address].untyped_storage() for address in stored.keys() - weights]
     return sum(storage.nbytes() for storage in storages)
 
 
-def small_change(layers: Iterable[LayerPlan], samples: int) -> int:
-    """Bytes that a plan leaves out: statistics of norms, labels, and the sum of their weights."""
+def unplanned_bytes(layers: Iterable[LayerPlan], samples: int) -> int:
+    """Bytes that a plan excludes: statistics of norms, labels, and the total label weight."""
     statistics = sum(_statistics(layer, samples) for layer in layers)
     return 4 * statistics + 8 * samples + 4
 
 
 def _statistics(layer: LayerPlan, samples: int) -> int:
-    """Mean and deviation for the backward pass; batch norm also holds the running pair.
+    """Mean and deviation for the backward pass; batch norm also has the running statistics.
 
-    In one pass batch norm remembers them itself. Strided groups have a copy of the scale, in
-    another order.
+    Single-pass batch norm does not save them with autograd. Strided groups have a reordered copy
+    of the scale.
     """
     norm = layer.operation
     if not isinstance(norm, NormSpec):

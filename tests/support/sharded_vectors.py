@@ -1,4 +1,4 @@
-"""A vector of which every replica owns a part: what a process of a pool does with it."""
+"""Gather a sharded vector in the processes of a replica pool."""
 
 from dataclasses import dataclass
 
@@ -16,19 +16,19 @@ from convoy.parallel.replicas import (
 
 @dataclass(frozen=True)
 class Vector:
-    """So many elements, numbered."""
+    """A vector of consecutive numbers."""
 
     elements: int
     sharded: bool = True
 
 
 def gathered(peers: PeerGroup | None, case: Vector) -> tuple[list[float], list[list[float]]]:
-    """The whole vector, and its rows of 16 with their first element twice."""
+    """The full vector, and one row per 16 elements with the first element twice."""
     count = peers.replicas if peers else 1
     replicas = ExactReplicas(peers, ReduceOptions(case.sharded, 1 << 20)) if peers else Replicas()
-    owned = replicas.shard_range(case.elements)
-    part = torch.arange(float(case.elements))[owned.start : owned.stop]
-    rows = torch.stack([part[::16], part[::16]], 1)
-    full = shard_gatherer(replicas, case.elements)(part)
-    every = row_gatherer(replicas, Shards(case.elements, count))(rows)
-    return full.tolist(), every.tolist()
+    shard_range = replicas.shard_range(case.elements)
+    shard = torch.arange(float(case.elements))[shard_range.start : shard_range.stop]
+    rows = torch.stack([shard[::16], shard[::16]], 1)
+    full = shard_gatherer(replicas, case.elements)(shard)
+    all_rows = row_gatherer(replicas, Shards(case.elements, count))(rows)
+    return full.tolist(), all_rows.tolist()

@@ -20,7 +20,7 @@ CLASSES: Mapping[str, int] = {"n01": 5, "n02": 3, "n03": 4}
 
 
 def jpeg(number: int, size: int = 24) -> bytes:
-    """The same for the same number."""
+    """A random image that depends only on the number."""
     pixels = np.random.default_rng(number).integers(0, 256, (size, size + number % 5, 3), np.uint8)
     return bytes(simplejpeg.encode_jpeg(pixels, quality=80))
 
@@ -76,7 +76,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def trained_weights(data: Path, run: Path, *options: str) -> str:
-    """Digest and accuracy of a very short training."""
+    """The digest and accuracy of a very short training run."""
     result = convoy_process(
         *("train", "--data=imagenet", "--data-dir", data, "--model=resnet18", "--seed=3"),
         *("--micro-batch-size=4", "--gradient-accumulation=2", "--updates=2", "--threads=1"),

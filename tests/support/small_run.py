@@ -48,7 +48,7 @@ UPDATES_PER_EPOCH = 4
 
 
 class Shuffled(GeneratedSource):
-    """Random images with labels that do not simply count."""
+    """Random images with irregular labels."""
 
     def __init__(self, samples: int, classes: int = 7) -> None:
         super().__init__(samples, image_size=8, classes=classes, seed=0)
@@ -69,7 +69,7 @@ def small_network(norm: str = "batch", classes: int = 7, seed: int = 0) -> Slice
 
 
 def small_plan(updates: int, reports: int = 2, stop_after: int | None = None) -> LoopPlan:
-    """`reports` an epoch of four updates, a rate that falls with every update."""
+    """A plan with `reports` reports per epoch and a learning rate that decays every update."""
     rate = LearningRateConfig(lr=0.1, lr_schedule="exponential", lr_decay=0.95)
     never = EventSchedule(0, UPDATES_PER_EPOCH, updates)
     return LoopPlan(
@@ -88,38 +88,38 @@ def small_plan(updates: int, reports: int = 2, stop_after: int | None = None) ->
 
 @dataclass
 class SmallRun:
-    """A trainer over real pieces, and the events it told."""
+    """A trainer and its events."""
 
     trainer: Trainer
     network: Slice
     events: list[Event] = field(default_factory=list)
     listeners: list[Callable[[Event], None]] = field(default_factory=list)
 
-    def on(self, kind: type[Event], update: int, act: Callable[[], object]) -> None:
-        """Do something when the event of an update comes."""
+    def on(self, kind: type[Event], update: int, action: Callable[[], object]) -> None:
+        """Call a function at the event of an update."""
 
         def listen(event: Event) -> None:
             if isinstance(event, kind) and event.update == update:
-                act()
+                action()
 
         self.listeners.append(listen)
 
     def train(self, done: int = 0, stop: StopRequest | None = None) -> str:
-        """Every update to the end, or to a stop; says which it was."""
+        """Run all updates, or until a stop; returns the exit reason."""
         plan = self.trainer.plan
-        self.tell(Began(done, plan.updates, plan.updates_per_epoch, plan.samples_per_update))
+        self.notify(Began(done, plan.updates, plan.updates_per_epoch, plan.samples_per_update))
         with closing(self.trainer.updates(done, stop or StopRequest())) as results:
             for result in results:
                 for event in result.events:
-                    self.tell(event)
+                    self.notify(event)
         return self.trainer.exit_reason
 
-    def tell(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         self.events.append(event)
         for listen in self.listeners:
             listen(event)
 
-    def told(self, kind: type[Event]) -> list[int]:
+    def updates_with(self, kind: type[Event]) -> list[int]:
         """The updates of all events of a kind."""
         return [event.update for event in self.events if isinstance(event, kind)]
 
@@ -160,15 +160,15 @@ def small_feed(samples: int) -> TrainingFeed:
 
 @dataclass(frozen=True)
 class Plain:
-    """What a bare torch loop over the same samples comes to."""
+    """The results of a plain torch loop over the same samples."""
 
     losses: list[float]  # of each micro-batch
-    right: list[int]
+    correct: list[int]
     weights: dict[str, torch.Tensor]
 
 
 def plain_training(plan: LoopPlan) -> Plain:
-    """The small run again, with torch alone: group norm, autograd's sums, torch's optimizer."""
+    """The same training in plain torch: group norm, autograd accumulation, torch.optim."""
     start = small_network("group").named_tensors()
     network = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1, bias=False),
@@ -182,7 +182,7 @@ def plain_training(plan: LoopPlan) -> Plain:
     decay, rest = {"weight_decay": 5e-4}, {"weight_decay": 0.0}
     groups = [{"params": [p], **(decay if p.dim() > 1 else rest)} for p in network.parameters()]
     optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
-    losses, right = [], []
+    losses, correct = [], []
     for update in range(plan.updates):
         for group in optimizer.param_groups:
             group["lr"] = 0.1 * 0.95**update
@@ -193,14 +193,14 @@ def plain_training(plan: LoopPlan) -> Plain:
             loss = nn.functional.cross_entropy(logits, labels)
             (loss / plan.micro_batches).backward()
             losses.append(loss.item())
-            right.append(int((logits.argmax(1) == labels).sum()))
+            correct.append(int((logits.argmax(1) == labels).sum()))
         optimizer.step()
     named = dict(zip(start, network.state_dict().values(), strict=True))
-    return Plain(losses, right, named)
+    return Plain(losses, correct, named)
 
 
 def plain_batch(samples: int, update: int, micro: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """One micro-batch, counted out by hand from the order of the epoch."""
+    """One micro-batch, computed from the sample order of the epoch."""
     source, epoch = Shuffled(samples), update // UPDATES_PER_EPOCH
     start = (update % UPDATES_PER_EPOCH * 3 + micro) * 4
     ids = permutation(key(3, "order", epoch), samples)[start : start + 4]

@@ -1,4 +1,4 @@
-"""A sweep over sizes is one test: the loop is here, and a failure names the case it came from."""
+"""Run one test for many cases; a failure names its case."""
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def sweep(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[..., Callable[..., None]]:
-    """Like `pytest.mark.parametrize`, but all cases are one test."""
+    """Like `pytest.mark.parametrize`, but all cases run in one test."""
     single = isinstance(names, str)
     keys = [names] if single else list(names)
     rows = [dict(zip(keys, [case] if single else case, strict=True)) for case in cases]
-    assert rows, "a sweep over nothing tests nothing"
+    assert rows, "an empty sweep tests nothing"
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @wraps(test)
@@ -24,8 +24,8 @@ def sweep(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[..., Cal
                     raise
 
         signature = inspect.signature(test)
-        left = [item for name, item in signature.parameters.items() if name not in keys]
-        swept.__signature__ = signature.replace(parameters=left)  # type: ignore[attr-defined]
+        remaining = [item for name, item in signature.parameters.items() if name not in keys]
+        swept.__signature__ = signature.replace(parameters=remaining)  # type: ignore[attr-defined]
         return swept
 
     return decorate

@@ -1,4 +1,4 @@
-"""Trainings with shared batch statistics, for the processes of `pipelines.pipeline_pool`."""
+"""Training with synced batch norm, in the processes of `pipelines.pipeline_pool`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ Arrays = dict[str, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class NormSyncCase:
-    """A small training; the stages are those of the case."""
+    """A small training; `case` has its stages."""
 
     case: Case
     batch: BatchPlan
@@ -42,42 +42,42 @@ class NormSyncCase:
         return TopologyPlan(1, 1, self.batch.replicas, len(self.case.starts))
 
     def larger(self) -> "NormSyncCase":
-        """One replica whose micro-batches are as large as those of a span together."""
+        """One replica whose micro-batches are as large as those of a span in total."""
         plan = self.batch
         count = plan.micro_batches // plan.bn_span
         batch = BatchPlan(plan.micro_batch_size * plan.bn_span, count, 1)
         return NormSyncCase(Case(size=self.case.size), batch)
 
     def micro_batches(self, update: int, replica: int) -> list[tuple[Tensor, Tensor]]:
-        """Those of one replica, cut out of all samples of the update."""
+        """The micro-batches of one replica in an update."""
         images, labels = images_and_labels(self.batch.samples_per_update, self.case.size, update)
         images = images.to(memory_format=torch.channels_last)
         count = self.batch.micro_batches
-        pieces = list(zip(images.chunk(count), labels.chunk(count), strict=True))
-        return [pieces[micro] for micro in self.batch.micro_batches_of(replica)]
+        chunks = list(zip(images.chunk(count), labels.chunk(count), strict=True))
+        return [chunks[micro] for micro in self.batch.micro_batches_of(replica)]
 
 
 class Worker:
     """One stage of one replica."""
 
-    def __init__(self, spanned: NormSyncCase, rank: int) -> None:
-        self.spanned = spanned
-        here = spanned.topology.coordinates(rank)
-        self.replica, self.stage = here.replica, here.stage
-        self.trained = Trained(spanned.case, self.stage)
+    def __init__(self, synced: NormSyncCase, rank: int) -> None:
+        self.synced = synced
+        coordinates = synced.topology.coordinates(rank)
+        self.replica, self.stage = coordinates.replica, coordinates.stage
+        self.trained = Trained(synced.case, self.stage)
         flat = FlatParameters(self.trained.slice.named_weights())
-        self.tree = GradientTree(flat, self.replica * spanned.batch.gradient_accumulation)
+        self.tree = GradientTree(flat, self.replica * synced.batch.gradient_accumulation)
         norms = list(self.trained.norms.values())
-        siblings = _group(spanned.topology.replica_ranks(self.stage))
+        data_parallel = _group(synced.topology.replica_ranks(self.stage))
         replicas = (
-            ExactReplicas(PeerGroup(siblings), ReduceOptions(False, 1 << 20))
-            if siblings
+            ExactReplicas(PeerGroup(data_parallel), ReduceOptions(False, 1 << 20))
+            if data_parallel
             else Replicas()
         )
-        first, span = self.replica - self.replica % spanned.batch.bn_span, spanned.batch.bn_span
-        partners = _group(spanned.topology.replica_ranks(self.stage)[first : first + span])
-        for norm in norms if partners else []:
-            norm.sync_with(PeerGroup(partners))
+        first, span = self.replica - self.replica % synced.batch.bn_span, synced.batch.bn_span
+        norm_sync = _group(synced.topology.replica_ranks(self.stage)[first : first + span])
+        for norm in norms if norm_sync else []:
+            norm.sync_with(PeerGroup(norm_sync))
         optimizer = Optimizer(flat, Sgd(OptimizerConfig()))
         self.update = Update(
             self._pipeline(),
@@ -87,8 +87,8 @@ class Worker:
         )
 
     def _pipeline(self) -> Pipeline:
-        case, batch = self.spanned.case, self.spanned.batch
-        group = _group(self.spanned.topology.stage_ranks(self.replica))
+        case, batch = self.synced.case, self.synced.batch
+        group = _group(self.synced.topology.stage_ranks(self.replica))
         stage = case.stages[self.stage]
         boundary = stage_boundary(case.network, stage, batch.micro_batch_size)
         (channels,) = connect([boundary], group, CPU)
@@ -106,13 +106,13 @@ class Worker:
         )
 
     def feed(self, update: int) -> Iterator[PipelineInput]:
-        last = self.spanned.topology.stages - 1
-        for images, labels in self.spanned.micro_batches(update, self.replica):
+        last = self.synced.topology.stages - 1
+        for images, labels in self.synced.micro_batches(update, self.replica):
             yield (images if self.stage == 0 else None, labels if self.stage == last else None)
 
 
 def _group(ranks: tuple[int, ...]) -> dist.ProcessGroup | None:
-    """Messages of one kind only; nobody is met by a process alone."""
+    """A process group for one kind of message; None for a single rank."""
     if len(ranks) == 1:
         return None
     group = dist.new_group(list(ranks), use_local_synchronization=True)
@@ -120,9 +120,9 @@ def _group(ranks: tuple[int, ...]) -> dist.ProcessGroup | None:
     return group
 
 
-def train(world: dist.ProcessGroup | None, spanned: NormSyncCase) -> Arrays:
-    """Weights and running statistics of this process's stage after all updates."""
-    worker = Worker(spanned, world.rank() if world else 0)
+def train(world: dist.ProcessGroup | None, synced: NormSyncCase) -> Arrays:
+    """The weights and running statistics of the stage of this process after all updates."""
+    worker = Worker(synced, world.rank() if world else 0)
     for update, rate in enumerate(RATES):
         worker.update(worker.feed(update), StepContext(rate))
     tensors = worker.trained.slice.named_tensors()
@@ -130,12 +130,12 @@ def train(world: dist.ProcessGroup | None, spanned: NormSyncCase) -> Arrays:
 
 
 def gather(world: dist.ProcessGroup, sizes: list[tuple[int, ...]]) -> list[list[float]]:
-    """Tensors of many sizes, one right after the other: the places and sizes that came."""
-    partners, seen = PeerGroup(world), []
-    assert partners.size == world.size()
+    """Gather tensors of many sizes in succession; returns the values from each rank."""
+    peers, seen = PeerGroup(world), []
+    assert peers.size == world.size()
     for number, size in enumerate(sizes):
-        part = torch.full(size, 100.0 * number + world.rank()).transpose(0, -1)
-        got = partners.all_gather(part)
-        assert got.shape == (world.size(), *part.shape)
-        seen.append([float(item.unique()) for item in got])
+        tensor = torch.full(size, 100.0 * number + world.rank()).transpose(0, -1)
+        gathered = peers.all_gather(tensor)
+        assert gathered.shape == (world.size(), *tensor.shape)
+        seen.append([float(item.unique()) for item in gathered])
     return seen

@@ -1,4 +1,4 @@
-"""Small tar shards for tests, made by Python's own writer."""
+"""Small tar shards, written by the `tarfile` module."""
 
 import io
 import tarfile
@@ -8,7 +8,7 @@ IMAGE = b"\xff\xd8 an image"
 
 
 def tar_bytes(*members: tuple[str, bytes], form: int = tarfile.PAX_FORMAT) -> bytes:
-    """Names and contents as a tar file."""
+    """A tar file with these names and contents."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=form) as tar:
         for name, content in members:
@@ -28,10 +28,10 @@ def write_tar(path: Path, *members: tuple[str, bytes]) -> Path:
 
 
 def write_samples(path: Path, *labels: int) -> Path:
-    """A shard whose images say where they are from."""
-    parts = [
-        part
+    """A shard whose images contain their file name and index."""
+    members = [
+        member
         for number, label in enumerate(labels)
-        for part in sample(f"{number:09}", label, f"{path.name} {number}".encode())
+        for member in sample(f"{number:09}", label, f"{path.name} {number}".encode())
     ]
-    return write_tar(path, *parts)
+    return write_tar(path, *members)

@@ -1,4 +1,4 @@
-"""Small TFRecord sets for tests: samples with made-up image bytes, valid and invalid ones."""
+"""Small TFRecord sets with random image bytes, valid and invalid."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ BOXES: Boxes = np.array([[0.1, 0.2, 0.5, 0.75], [0, 0, 1, 1]], np.float32)
 
 
 def sample(number: int) -> Sample:
-    """The same for the same number; labels count through four classes."""
+    """A sample that depends only on its number; labels cycle through four classes."""
     image = b"\xff\xd8" + np.random.default_rng(number).bytes(50 + number) + b"\xff\xd9"
     label = number % 4
     return Sample(

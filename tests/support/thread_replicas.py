@@ -1,4 +1,4 @@
-"""Replicas that share batch statistics, as threads of one process."""
+"""Replicas with synced batch norm, as threads of one process."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,49 +8,49 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-SECONDS = 300  # nothing here may take longer, on a busy machine either
+SECONDS = 300  # timeout, long enough for a busy machine
 T = TypeVar("T")
 
 
-class Table:
-    """Where the partners of one span lay down their tensors."""
+class SharedTensors:
+    """The tensors of all partners of one span."""
 
     def __init__(self, span: int) -> None:
-        self.parts = [torch.empty(0)] * span
-        self.meeting = Barrier(span, timeout=SECONDS)
+        self.tensors = [torch.empty(0)] * span
+        self.barrier = Barrier(span, timeout=SECONDS)
 
 
 class ThreadPartner:
-    """One of them."""
+    """A replica of a span; counts its all-gathers."""
 
-    def __init__(self, table: Table, place: int) -> None:
-        self.table = table
-        self.place = place
-        self.meetings = 0
+    def __init__(self, shared: SharedTensors, index: int) -> None:
+        self.shared = shared
+        self.index = index
+        self.num_gathers = 0
 
     @property
     def size(self) -> int:
-        return len(self.table.parts)
+        return len(self.shared.tensors)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
-        self.meetings += 1
-        self.table.parts[self.place] = tensor.clone()
-        self.table.meeting.wait()
-        stacked = torch.stack(self.table.parts)
-        self.table.meeting.wait()
+        self.num_gathers += 1
+        self.shared.tensors[self.index] = tensor.clone()
+        self.shared.barrier.wait()
+        stacked = torch.stack(self.shared.tensors)
+        self.shared.barrier.wait()
         return stacked
 
 
-def together(span: int, work: Callable[[ThreadPartner], T]) -> list[T]:
-    """The same work for every partner at once, and what each gave back."""
-    table = Table(span)
+def run_in_threads(span: int, work: Callable[[ThreadPartner], T]) -> list[T]:
+    """Call a function for every partner in parallel and return all results."""
+    shared = SharedTensors(span)
 
-    def alongside(place: int) -> T:
+    def run(index: int) -> T:
         try:
-            return work(ThreadPartner(table, place))
+            return work(ThreadPartner(shared, index))
         except BaseException:
-            table.meeting.abort()
+            shared.barrier.abort()
             raise
 
     with ThreadPoolExecutor(span) as pool:
-        return list(pool.map(alongside, range(span)))
+        return list(pool.map(run, range(span)))

@@ -1,6 +1,6 @@
-"""Every family in plain torch, as its paper or its published code has it; nothing of ours is used.
+"""Every family in plain torch, as in its paper or published code, independent of convoy.
 
-The modules have the published names, so weights can be copied by them.
+The modules have the published names, so weights can be copied by name.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 class Conv(nn.Conv2d):
-    """Half a kernel of padding on each side, or the least that TensorFlow's `same` needs."""
+    """A convolution with symmetric padding, or with the `same` padding of TensorFlow."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1
@@ -34,7 +34,7 @@ class Conv(nn.Conv2d):
 
 
 class Residual(nn.Module):
-    """A basic block or a bottleneck: the figures are those of each convolution."""
+    """A basic block or a bottleneck with these convolutions."""
 
     def __init__(self, convs: Sequence[Conv], shortcut: Conv | None, norm: Norm) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Residual(nn.Module):
 
 
 class ResNet(nn.Module):
-    """`groups` of blocks behind a small stem, or a large one with its pool."""
+    """Groups of blocks after a small stem, or after a large one with max pooling."""
 
     def __init__(self, groups: list[list[Residual]], stem: Conv, norm: Norm, outputs: int) -> None:
         super().__init__()
@@ -78,8 +78,8 @@ class ResNet(nn.Module):
     def pooled(self, x: Tensor) -> Tensor:
         if not self.conv1.same:
             return F.max_pool2d(x, 3, 2, 1)
-        ahead = x.shape[-1] % 2  # an even side needs one more pixel, at its far end
-        return F.max_pool2d(F.pad(x, (ahead, 1, ahead, 1), value=-1e9), 3, 2)
+        before = x.shape[-1] % 2  # an even size is padded only at the end
+        return F.max_pool2d(F.pad(x, (before, 1, before, 1), value=-1e9), 3, 2)
 
 
 class Gate(nn.Module):
@@ -126,7 +126,7 @@ class Inverted(nn.Module):
 
 
 class EfficientNet(nn.Module):
-    """Stem, groups of blocks, top."""
+    """EfficientNet: stem, groups of blocks, top."""
 
     def __init__(self, stem: Conv, blocks: nn.Module, top: Conv | None, norm: Norm) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class EfficientNet(nn.Module):
 
 
 class MobileNetV3(nn.Module):
-    """Hard swish at both ends; the head comes behind the pool."""
+    """MobileNet v3 with hard swish in stem and head; the head follows the pooling."""
 
     def __init__(self, blocks: nn.Module, head: nn.Conv2d) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class MobileNetV3(nn.Module):
 
 
 class Last(nn.Module):
-    """The last convolution over the image in MobileNet v3."""
+    """The last convolution before the pooling in MobileNet v3."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ class InvertedV2(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """From 32 channels to 1280."""
+    """MobileNet v2, from 32 to 1280 channels."""
 
     def __init__(self, blocks: list[InvertedV2]) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class MobileNetV2(nn.Module):
 
 
 class Fire(nn.Module):
-    """Squeeze, then expand in two ways."""
+    """A fire module: squeeze, then expand with two kernel sizes."""
 
     def __init__(self, inputs: int, squeezed: int, expanded: int, bypassed: bool) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ class Fire(nn.Module):
 
 
 class SqueezeNet(nn.Module):
-    """Eight fires, three pools; no bias anywhere."""
+    """SqueezeNet: eight fire modules and three poolings, without biases."""
 
     def __init__(self, bypass: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""For tests: options that work nowhere, on CUDA only, or not with every value yet."""
+"""Options that are unavailable, available only on CUDA, or available only with some values."""
 
 from dataclasses import dataclass, replace
 
@@ -7,8 +7,8 @@ from convoy.config.schema import option_table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretended:
-    """A section with an option of every other."""
+class ExampleSection:
+    """A section with an option of every kind of support."""
 
     plain: int = option(1, "Plain.")
     graphs: bool = option(False, "Record once.", cuda_effect="replays kernels in one go")
@@ -23,26 +23,26 @@ class Pretended:
     ready: str = option("a", "Ready.", choices=("a", "b"), available_values=("a", "b"))
 
 
-def pretended_rows() -> dict[str, Option]:
-    """By name."""
-    return {row.name: row for row in section_options("pretended", Pretended)}
+def example_options() -> dict[str, Option]:
+    """The options of the section, by name."""
+    return {row.name: row for row in section_options("example", ExampleSection)}
 
 
-def pretended_table() -> dict[str, Option]:
-    """The real table in which four options are of another other."""
-    rows = pretended_rows()
+def table_with_unavailable_options() -> dict[str, Option]:
+    """The option table, with four options changed to other kinds of support."""
+    rows = example_options()
     changes = {"lr": "graphs", "seed": "tiles", "pipeline_schedule": "shape", "samples": "length"}
     return option_table() | {
-        name: _mixed(option_table()[name], rows[kind]) for name, kind in changes.items()
+        name: _with_support_of(option_table()[name], rows[kind]) for name, kind in changes.items()
     }
 
 
-def _mixed(row: Option, other: Option) -> Option:
-    """One option with the support of another; of its choices one is missing."""
-    ready = row.limit.choices[1:] or other.available_values
+def _with_support_of(row: Option, other: Option) -> Option:
+    """An option with the support of another; its first choice is unavailable."""
+    available = row.limit.choices[1:] or other.available_values
     return replace(
         row,
         cuda_effect=other.cuda_effect,
         no_counterpart=other.no_counterpart,
-        available_values=ready if other.available_values else None,
+        available_values=available if other.available_values else None,
     )

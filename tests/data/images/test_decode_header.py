@@ -7,7 +7,7 @@ import textwrap
 import numpy as np
 import pytest
 from PIL import Image
-from support.generated_images import claiming, jpeg, picture, saved
+from support.generated_images import jpeg, picture, saved, with_header_size
 
 from convoy.data.images.decode import MAX_SIDE, PILLOW_ONLY, ImageError, ImageHeader, read_header
 
@@ -52,14 +52,14 @@ def test_a_jpeg_with_uncommon_subsampling_is_left_to_pillow() -> None:
 )
 def test_a_jpeg_that_claims_too_many_pixels_is_refused(sides: tuple[int, int]) -> None:
     with pytest.raises(ImageError, match=f"{sides[1]} × {sides[0]} pixels is too large"):
-        read_header(claiming(SMALL, *sides))
+        read_header(with_header_size(SMALL, *sides))
 
 
 def test_an_image_at_the_limits_is_accepted() -> None:
-    assert read_header(claiming(SMALL, MAX_SIDE, 4_450)).height == MAX_SIDE
-    assert read_header(claiming(SMALL, 9_400, 9_468)).width == 9_468  # 88 999 200 pixels
+    assert read_header(with_header_size(SMALL, MAX_SIDE, 4_450)).height == MAX_SIDE
+    assert read_header(with_header_size(SMALL, 9_400, 9_468)).width == 9_468  # 88 999 200 pixels
     with pytest.raises(ImageError):
-        read_header(claiming(SMALL, 9_400, 9_469))
+        read_header(with_header_size(SMALL, 9_400, 9_469))
 
 
 def test_a_png_that_claims_too_many_pixels_is_refused() -> None:
@@ -81,7 +81,7 @@ def test_sides_above_the_limit_are_refused_in_every_format(image_format: str) ->
 @pytest.mark.parametrize("sides", [(0, 40), (24, 0)])
 def test_an_image_without_pixels_is_refused(sides: tuple[int, int]) -> None:
     with pytest.raises(ImageError):
-        read_header(claiming(SMALL, *sides))
+        read_header(with_header_size(SMALL, *sides))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_truncated_header_is_refused_in_one_line(image_format: str) -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("sides", [(13_000, 13_000), (65_500, 65_500)])
 def test_a_small_file_that_claims_to_be_huge_takes_no_memory(sides: tuple[int, int]) -> None:
-    bomb = claiming(jpeg(np.zeros((8, 8, 3), np.uint8)) + bytes(2_500), *sides)
+    bomb = with_header_size(jpeg(np.zeros((8, 8, 3), np.uint8)) + bytes(2_500), *sides)
     script = f"""
         import resource
         from convoy.data.images.decode import ImageError, read_header
