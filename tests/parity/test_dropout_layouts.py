@@ -41,7 +41,7 @@ QUICK_LAYOUTS = LAYOUTS[2:5]  # recomputation, stages and replicas; looped is us
 
 
 def make_prover(folder: Path, **options: object) -> LayoutProver:
-    small = FAMILIES["efficientnet by chance"]
+    small = FAMILIES["efficientnet with dropout"]
     requested = {**OPTIONS, **small.options, "image_size": small.size, **options}
     resolved = resolve(
         RequestedOptions(named_config=settings_from("test", requested), environment={})
@@ -98,13 +98,13 @@ def test_dropout_changes_the_weights(single_process: str | None, tmp_path: Path)
 
 
 NETWORKS = (
-    "efficientnet by chance",
-    "efficientnet by proxy",
+    "efficientnet with dropout",
+    "efficientnet with proxy norm",
     "efficientnet strided",
     "efficientnet one pass",
     "mobilenet",
     "mobilenet-v3-small",
-    "squeezenet by chance",
+    "squeezenet with dropout",
     "resnext11",
 )
 
