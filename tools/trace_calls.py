@@ -34,7 +34,7 @@ PARTS = {
     "a validation": (r"(assemble|run)\.\w+:(\w+\.)?_?(measure|validate)", 1),
     "a checkpoint": (r"(assemble|run)\.\w+:(\w+\.)?_?(save|save_checkpoint)", 1),
 }
-COUNTED = r"plan\.\w+:plan_run|config\.\w+:(build_config|resolve)"  # ideally called once
+COUNTED = r"planning\.\w+:plan_run|config\.\w+:(build_config|resolve)"  # ideally called once
 
 TRAIN = """train --model=resnet8 --data=shapes --image-size=12 --samples=96 --micro-batch-size=8
     --gradient-accumulation=2 --epoch=2 --lr=0.02 --threads=1 --dataloader-worker=0

@@ -79,6 +79,25 @@ def test_an_observer_draws_the_losses_of_a_run_with_two_processes(tmp_path: Path
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_loop_stacks_its_results() -> None:
+    results = load("loop").main()
+
+    assert {name: tuple(tensor.shape) for name, tensor in results.items()} == {
+        "sum": (10, 20),
+        "difference": (10, 20),
+    }
+
+
+def test_every_loss_is_streamed() -> None:
+    losses = load("streaming").main(iterations=12)
+
+    assert len(losses) == 12 and losses[-1] < losses[0]
+
+
+def test_a_dataset_is_measured() -> None:
+    assert len(load("dataset_benchmark").main(epochs=2, elements=5)["epochs"]) == 2
+
+
 @pytest.mark.processes
 def test_the_notebook_runs_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))  # of the kernel
