@@ -2,7 +2,7 @@
 
 python examples/own_dataset.py
 
-Items are (image, label). A float tensor is used as it is; a PIL image or an array of bytes is
+Items are (image, label). A float tensor is used as it is; a PIL image or a uint8 array is
 cropped and augmented by convoy. The random numbers of an item depend only on the seed, the epoch
 and its index, so a resumed or distributed run sees the same images.
 """

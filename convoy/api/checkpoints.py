@@ -235,7 +235,7 @@ def export(
         output: The file to write; by default the name of the model, in the current folder.
         format: Weights as safetensors, a torch.export program, or ONNX.
         naming: Names of the weights in safetensors.
-        batch_size: Of the exported program; None allows any.
+        batch_size: Batch size of the exported program; None makes it dynamic.
         override: Overwrite an existing file.
     """
     path = None if output is None else str(Path(output))

@@ -27,8 +27,9 @@ def dataset_benchmark(
         copy: Copy each element into a buffer, as a transfer to a device does.
 
     Returns:
-        `{"epochs": [{"elements_processed", "total_bytes_processed", "time_elapsed",
-        "elements_per_second", "bandwidth"}, …]}`; the bandwidth is in GB/s.
+        A dictionary with the key `epochs`, a list of dictionaries with the keys
+        `elements_processed`, `total_bytes_processed`, `time_elapsed`, `elements_per_second` and
+        `bandwidth` (in GB/s).
     """
     infeed = Infeed(dataset)
     try:

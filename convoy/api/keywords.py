@@ -205,7 +205,7 @@ class RunOptions(TypedDict, total=False):
     variable_filter: Sequence[str]
     """Train only parameters whose names contain one of these strings."""
     gradient_mean_reduce_re: Sequence[str]
-    """Parameters whose gradients are divided by the number of gradients before they are …"""
+    """Regular expressions that match whole parameter names."""
     label_smoothing: float
     """Label smoothing: fraction of the target that is spread evenly over the classes."""
     label_smoothing_over: Literal["all", "others"]
@@ -260,7 +260,7 @@ class RunOptions(TypedDict, total=False):
     pipeline_schedule: Literal[
         "grouped", "interleaved", "1f1b", "sequential", "zero-bubble", "looped"
     ]
-    """Pipeline schedule: the order of forward and backward passes."""
+    """Pipeline schedule."""
     stages_per_device: int
     """Pipeline stages on each device, for the looped schedule."""
     device_mapping: Sequence[int]

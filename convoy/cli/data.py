@@ -125,8 +125,8 @@ def _parse_counts(text: str) -> tuple[int, ...]:
 def _parse_convert(argv: list[str]) -> Namespace:
     parser = make_parser("data convert", CONVERT_DESCRIPTION)
     add = parser.add_argument
-    add("source", metavar="DIR", help="folder with the images")
-    add("target", metavar="DIR", help="new folder, or one to continue")
+    add("source", metavar="SOURCE", help="dataset to convert")
+    add("target", metavar="TARGET", help="folder: new, or that of an interrupted conversion")
     formats = ["folder", "tfrecord", "webdataset"]
     add("--to", required=True, choices=formats, help="format to write")
     add("--split", default="all", choices=_SPLITS, help="split to convert [all]")
@@ -140,7 +140,7 @@ def _parse_convert(argv: list[str]) -> Namespace:
     _add_workers(parser)
     bad_help = "stop at an invalid record, or skip it [error]"
     add("--bad-records", default="error", choices=["error", "skip"], help=bad_help)
-    max_help = "invalid records that skip accepts [100]"
+    max_help = "maximum number of invalid records to skip [100]"
     add("--max-bad-records", type=int, default=100, metavar="N", help=max_help)
     return parse_command(parser, argv)
 

@@ -94,7 +94,7 @@ def run_export(argv: list[str]) -> int:
     size = f"{exported.format}, {exported.bytes:,} bytes"
     checked = "bit-identical"
     if exported.format != "safetensors":
-        checked = f"the outputs differ by {exported.difference:.1e} relative to the largest"
+        checked = f"outputs differ by at most {exported.difference:.1e} of the largest output"
     lines = [f"{exported.file}  {size}, from {exported.checkpoint}", f"read back: {checked}"]
     print_result(args.json, asdict(exported), lines)
     return ExitCode.DONE

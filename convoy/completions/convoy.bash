@@ -89,7 +89,7 @@ _convoy_value() { # verb, option → takes, offered
 _convoy_place() { # verb, words before without an option → offered
     offered=
     case "$1 $2" in
-    'resume 0' | 'predict 0' | 'average 0' | 'data convert 0' | 'data convert 1' | 'data verify 0' | 'export 0') offered='/directories' ;;
+    'resume 0' | 'predict 0' | 'average 0' | 'data verify 0' | 'export 0') offered='/directories' ;;
     'data 0') offered='convert verify fetch bench show' ;;
     'data fetch 0') offered='cifar10 cifar100' ;;
     'models 0') offered='resnet8 resnet14 resnet20 resnet32 resnet44 resnet56 resnet110 resnet11 resnet29 resnet38 resnet47 resnet65 resnet56-bottleneck resnet10 resnet18 resnet34 resnet14-large resnet26 resnet50 resnet101 resnet152 resnext11 resnext29 resnext38 resnext47 resnext56 resnext65 resnext14 resnext26 resnext50 resnext101 resnext152 efficientnet-cifar efficientnet-b0 efficientnet-b1 efficientnet-b2 efficientnet-b3 efficientnet-b4 efficientnet-b5 efficientnet-b6 efficientnet-b7 mobilenet mobilenet-v3-small mobilenet-v3-large mobilenet-v3-small-published mobilenet-v3-large-published squeezenet' ;;

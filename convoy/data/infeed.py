@@ -39,8 +39,8 @@ class Infeed:
     Args:
         dataset: An iterable of elements, a `torch.utils.data.Dataset` or `DataLoader`, or arrays
             with the same first dimension (one array, a tuple or a dictionary of them).
-        prefetch_depth: Number of elements that are prepared ahead, 1 to 255. The thread that
-            prepares them waits while so many are unused.
+        prefetch_depth: Number of elements that are prepared ahead, 1 to 255. The background
+            thread blocks while this many elements are queued.
         device: Where the elements are needed.
         replica: Index of this replica.
         replicas: Number of replicas, which receive different elements.

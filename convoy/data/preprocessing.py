@@ -154,7 +154,7 @@ def to_pixels(image: Any) -> Pixels:
         if not hasattr(image, "convert"):
             raise DataError(
                 f"{type(image).__name__} is not an image; give a path, the bytes of a file, a PIL "
-                "image, or an array of bytes (height, width, 3)"
+                "image, or a uint8 array of shape (height, width, 3)"
             )
         return np.asarray(image.convert("RGB"))
     if image.dtype != np.uint8:

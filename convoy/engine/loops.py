@@ -33,7 +33,7 @@ def repeat(
         compile: Compile `body` with `torch.compile`.
 
     Returns:
-        The carried values: one value, or a tuple of several; None if there are none.
+        The carried values, as one value or a tuple; None if there are none.
     """
     if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 0:
         raise ValueError(f"iterations must be a whole number of at least 0, got {iterations!r}")

@@ -20,8 +20,8 @@ class Outfeed:
 
     Args:
         mode: `all` keeps every result, `last` only the most recent one.
-        buffer_depth: With a number, at most so many results wait, and `enqueue` blocks until
-            another thread has read one. By default their number is not limited.
+        buffer_depth: Maximum number of buffered results; `enqueue` blocks while the buffer is
+            full. By default it is unlimited.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Outfeed:
         self._changed = Condition()
 
     def enqueue(self, result: Any) -> None:
-        """Add the result of an iteration; once in each."""
+        """Add the result of an iteration; call this once per iteration."""
         iteration = current_iteration.get()
         if iteration is not None and iteration == self._iteration:
             raise ValueError("enqueue was called twice in one iteration; enqueue one tuple or dict")

@@ -150,7 +150,7 @@ class ProxyActivation(nn.Module):
         return _maybe_checkpoint(self._forward, inputs, self.recompute and self.training)
 
     def _forward(self, inputs: Tensor) -> Tensor:
-        mean, scale = self.moments()
+        mean, scale = self.mean_and_rstd()
         outputs = self.centered(inputs, mean)
         return outputs * scale.view(-1, 1, 1) if self.scaled else outputs
 
@@ -158,10 +158,10 @@ class ProxyActivation(nn.Module):
         """The activation minus the proxy mean."""
         return self._act(inputs, (-1, 1, 1)) - mean.view(-1, 1, 1)
 
-    def moments(self) -> tuple[Tensor, Tensor]:
+    def mean_and_rstd(self) -> tuple[Tensor, Tensor]:
         """Mean and inverse standard deviation of each channel's proxy."""
-        spread, shift = self.proxy.unsqueeze(-1)
-        outputs = self._act((1 + spread) * self.quantiles + shift, (-1, 1))
+        scale, shift = self.proxy.unsqueeze(-1)
+        outputs = self._act((1 + scale) * self.quantiles + shift, (-1, 1))
         variance, mean = torch.var_mean(outputs, 1, correction=0)
         return mean, torch.rsqrt(variance + self.eps)
 
@@ -184,7 +184,7 @@ class ProxySqueezeExcite(nn.Module):
         return _maybe_checkpoint(self._squeeze_excite, inputs, self.recompute and self.training)
 
     def _squeeze_excite(self, inputs: Tensor) -> Tensor:
-        mean, scale = self.act.moments()
+        mean, scale = self.act.mean_and_rstd()
         centered = self.act.centered(inputs, mean)
         inner = self.act.act_fn(self.conv_reduce(self.pool(centered)))
         gate = torch.sigmoid(self.conv_expand(inner))

@@ -80,13 +80,17 @@ class UserNetwork:
             plans.append(LayerPlan(name, ModuleSpec(self.name, classes, seed, *traced)))
         if tuple(tensor.shape) != (_TRACED_SAMPLES, classes):
             raise ConfigError(
-                f"--model {self.name} returns {tuple(tensor.shape[1:])} values per image, but the "
-                f"data has {classes} classes; its output must be ({classes},)"
+                f"--model {self.name} has the output shape {_batch_shape(tensor)}, but the dataset "
+                f"has {classes} classes; expected (N, {classes})"
             )
         return tuple(plans)
 
 
 USER_NETWORKS: dict[str, UserNetwork] = {}
+
+
+def _batch_shape(tensor: Tensor) -> str:
+    return f"({', '.join(['N', *map(str, tensor.shape[1:])])})"
 
 
 def _call_factory(
@@ -183,7 +187,7 @@ def _convert_batch_norm(
     running_mean, running_var = module.running_mean, module.running_var
     if module.momentum is None or running_mean is None or running_var is None:
         raise ConfigError(
-            f"{where} is batch norm without running statistics or momentum, which is not supported"
+            f"{where}: batch norm with track_running_stats=False or momentum=None is not supported"
         )
     affine = module.affine
     spec = NormSpec(

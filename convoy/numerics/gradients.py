@@ -199,7 +199,7 @@ class GradientTree:
     def collect(self) -> None:
         """Add the gradients of one micro-batch and clear `grad` of the parameters."""
         self._accumulate(sorted({*range(len(self._weights))} - self.summed_weights))
-        assert all(weight.grad is None for weight in self._weights), "a gradient came too late"
+        assert all(weight.grad is None for weight in self._weights), "a gradient is late"
         self._free_buffers.extend(self._leaf_buffers[:-1])
         self._leaf_buffers = []
         self.summed_weights.clear()
@@ -243,7 +243,7 @@ class GradientTree:
             return
         weights = [self._weights[index] for index in indices]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
-        assert len(gradients) == len(weights), "the loss does not depend on some parameter"
+        assert len(gradients) == len(weights), "a parameter is not used in forward"
         if self.gradient_hook is not None:
             self.gradient_hook(gradients)
         if self.gradient_format != FLOAT32:  # fp32 gradients stay as they are

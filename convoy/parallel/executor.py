@@ -197,7 +197,7 @@ class TrainingStage:
         if stashed > self._stash_limit:
             raise ConvoyError(
                 f"stage {self.channels.stage} of {self.channels.stages} "
-                f"stashes {stashed} activation sets, but {self.schedule.name} with "
+                f"stashes {stashed} micro-batches, but {self.schedule.name} with "
                 f"{self.micro_batches} micro-batches allows at most {self._stash_limit}: the "
                 "order of its actions is invalid; use another --pipeline-schedule"
             )
@@ -279,7 +279,7 @@ class Pipeline:
     def __init__(self, stages: Sequence[TrainingStage], loss: Loss) -> None:
         self.stages = list(stages)
         self.loss = loss
-        self.peak_stash_seen = 0  # the maximum number of activation sets of all stages at once
+        self.peak_stash_seen = 0  # the maximum number of stashed micro-batches, over all stages
         first, last = self.stages[0], self.stages[-1]
         self._actions = _schedule_actions(self.stages)
         # At most one of these stages is the first or last of the pipeline and needs micro-batches.

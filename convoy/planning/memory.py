@@ -199,15 +199,15 @@ def peak_tree_vectors(batch: BatchPlan) -> int:
 def gradient_tree_vectors(micro_batches: int, first: int = 0) -> int:
     """Maximum number of partial sums while a block of leaves, starting at `first`, is added up.
 
-    Up to the index in the block divisible by the highest power of two, partial sums grow; after it
-    they shrink. Their number is that of the one-bits in the two distances.
+    Let m be the index in the block that is divisible by the highest power of two. After the leaves
+    up to k there are popcount(m − first) + popcount(k − m) partial sums.
     """
     peak, end = 0, first + micro_batches
     while end > first:
         # The highest bit in which the two ends differ; 0 is divisible by all powers.
         level = ((first - 1) ^ end).bit_length() - 1
         middle = end >> level << level if first else 0
-        behind = (end - middle + 1).bit_length() - 1  # most one-bits of a number up to that
+        behind = (end - middle + 1).bit_length() - 1  # most set bits of a number up to that
         peak = max(peak, (middle - first).bit_count() + behind)
         end = middle - 1
     return peak

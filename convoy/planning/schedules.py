@@ -84,11 +84,11 @@ class Schedule:
         ]
 
     def stash(self, stage: int, stages: int) -> int:
-        """Stashed activation sets right before a backward pass in the steady state."""
+        """Stashed micro-batches right before a backward pass in the steady state."""
         return -(-_round_trip_columns(stage, stages) // self.spacing(stages))
 
     def peak_stash(self, stage: int, stages: int, micro_batches: int) -> int:
-        """Peak number of stashed activation sets, for which memory is planned.
+        """Peak number of micro-batches whose activations are stashed, for which memory is planned.
 
         Grouped has one more than `stash`: in each step its forward comes before its backward.
         """
@@ -205,7 +205,7 @@ class LoopedSchedule(Schedule):
         return peak_in_flight(self.actions(stage, stages, micro_batches))
 
     def process_peak_stash(self, process: int, stages: int, micro_batches: int) -> int:
-        """Peak number of activation sets of all stages of a process together.
+        """Peak number of stashed micro-batches, over all stages of a process.
 
         A full round on all stages but one, plus the way to the last process and back.
         """
@@ -255,7 +255,7 @@ class ZeroBubbleSchedule(Schedule):
     """Interleaved with split backward passes; a single stage has no bubble to fill.
 
     The input gradient (I) is sent as soon as it is computed; stage s computes the weight gradient
-    (W) s micro-batches later. Every stage therefore stashes S activation sets, as stage 0 of
+    (W) s micro-batches later. Every stage therefore stashes S micro-batches, as stage 0 of
     interleaved does. (ZB-H1 of Qi et al., Zero Bubble Pipeline Parallelism; in torch
     InterleavedZeroBubble.)
     """
@@ -280,7 +280,7 @@ class ZeroBubbleSchedule(Schedule):
         return earliest_columns(self, stages, micro_batches)
 
     def stash(self, stage: int, stages: int) -> int:
-        """Stashed activation sets right before a weight half in the steady state."""
+        """Stashed micro-batches right before a W pass in the steady state."""
         del stage
         return stages
 
@@ -288,7 +288,7 @@ class ZeroBubbleSchedule(Schedule):
         return min(self.stash(stage, stages), micro_batches)
 
     def max_lead(self, stage: int, stages: int, micro_batches: int) -> int:
-        """As for interleaved: the lag of the weight halves does not affect other stages."""
+        """As for interleaved: delayed weight gradients (W) do not affect other stages."""
         return min(stages - stage, micro_batches)
 
 

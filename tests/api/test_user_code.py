@@ -202,7 +202,7 @@ def shared_layers() -> dict[str, nn.Module]:
         (head(Noisy()), ["layer 0", "random"]),
         (head(Unused()), ["layer 0", "extra.weight"]),
         (head(nn.Conv2d(5, 3, 1)), ["layer 0", "(2, 3, 12, 12)"]),
-        (head(classes=7), ["(7,)", "10 classes"]),
+        (head(classes=7), ["(N, 7)", "10 classes"]),
         (nn.Sequential(), ["no layers"]),
         (shared_layers, ["a and b", "share"]),
         (lambda: 3, ["int", "torch.nn.Module"]),

@@ -1,4 +1,4 @@
-"""Fetching a data set: new, resumed, from a manual download, and every kind of failure."""
+"""Fetching a dataset: new, resumed, from a manual download, and every kind of failure."""
 
 import fcntl
 import hashlib
@@ -28,7 +28,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cifar_folder(tmp_path: Path) -> Path:
-    """A complete data set, outside of the target folder."""
+    """A complete dataset, outside of the target folder."""
     return write_cifar10(tmp_path / "original")
 
 
@@ -57,7 +57,7 @@ def unreachable_archive(packed: bytes, cifar_folder: Path) -> Archive:
     return describe(packed, cifar_folder, "http://data.invalid/set.tar.gz")
 
 
-def test_a_data_set_is_fetched_into_a_new_folder(
+def test_a_dataset_is_fetched_into_a_new_folder(
     cifar_folder: Path, packed: bytes, tmp_path: Path
 ) -> None:
     target_folder = tmp_path / "new" / "folder"

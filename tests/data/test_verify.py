@@ -60,7 +60,7 @@ def remove_manifest(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("data_format", FORMATS)
-def test_a_valid_data_set_is_counted_and_reported_as_good(
+def test_a_valid_dataset_is_counted_and_reported_as_good(
     data_format: DataFormat, tmp_path: Path
 ) -> None:
     data = converted(write_photos(tmp_path / "photos"), tmp_path / "to", data_format)

@@ -277,7 +277,7 @@ def test_the_input_of_an_addition_is_not_saved():
     assert saved["layer2/0/downsample/0"] == 0
 
 
-def test_padding_saves_nothing():
+def test_channel_padding_saves_no_activations():
     layers = (
         LayerPlan("a", ConvSpec(3, 4, 3)),
         LayerPlan("b", PadChannelsSpec(2, 4)),

@@ -66,7 +66,7 @@ def test_without_splits_the_stages_are_balanced_by_cost():
         ({"data": "cifar10"}, 4_000, 4_000),
     ],
 )
-def test_the_number_of_samples_is_that_of_the_source_or_the_data_set(
+def test_the_number_of_samples_is_that_of_the_source_or_the_dataset(
     options: dict[str, Any], source_samples: int | None, planned: int
 ):
     assert plan(source_samples, **options).loop.samples == planned

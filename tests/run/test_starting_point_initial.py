@@ -39,7 +39,7 @@ def initial_values(path: Path) -> set[float]:
     return {float(value) for tensor in weights.values() for value in tensor.unique()}
 
 
-def test_a_run_without_init_path_has_no_initial_weights() -> None:
+def test_without_init_path_no_weights_are_loaded() -> None:
     assert initial_weights(plan_of(None)).weights is None
     assert initial_weights(plan_of(None)).notices == []
 

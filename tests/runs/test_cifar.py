@@ -53,7 +53,7 @@ def test_a_missing_folder_is_refused_with_code_2(tmp_path: Path) -> None:
     assert "nowhere" in result.err
 
 
-def test_a_batch_larger_than_the_data_set_is_refused_with_the_numbers(tmp_path: Path) -> None:
+def test_a_batch_larger_than_the_dataset_is_refused_with_the_numbers(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "data", 1)
     result = convoy("train", *WORDS, "--data=cifar10", "--data-dir", tmp_path / "data")
 

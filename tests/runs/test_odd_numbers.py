@@ -96,7 +96,7 @@ def test_norms_that_decay_become_smaller_and_stay_finite(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("decay", ["1", "10"])
-def test_heavy_decay_leaves_small_weights(decay: str, tmp_path: Path) -> None:
+def test_large_weight_decay_keeps_the_run_finite(decay: str, tmp_path: Path) -> None:
     words = ("--lr=0.1", f"--weight-decay={decay}", "--momentum=0")
     assert train(tmp_path / "run", *words).code == 0
     assert_finite(tmp_path / "run")

@@ -113,7 +113,7 @@ def test_other_float_dtypes_are_converted_and_noted(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("classes", [3, 7])
-def test_a_different_number_of_classes_reinitialises_the_head(classes: int) -> None:
+def test_a_different_number_of_classes_reinitializes_the_head(classes: int) -> None:
     target = target_for(MODEL, num_classes=classes)
     result = fit(external_weights(), target)
 

@@ -43,7 +43,7 @@ that results are bit-identical for every layout; other layers with random number
 rejected with an error that names them.
 
 `data` takes a pair of map-style datasets, or a function that returns one. Items are (image, label).
-A float tensor (3, size, size) is used as it is; a PIL image or an array of bytes is cropped and
+A float tensor (3, size, size) is used as it is; a PIL image or a uint8 array is cropped and
 augmented like a photo. The global random generators are seeded by (seed, epoch, index) before an
 item is read, so that random transforms are the same in every layout and after a resume; for that
 reason a process reads one item at a time.

@@ -24,8 +24,8 @@ The column *device* shows where an option has an effect: on *any* device, on *CU
 `convoy plan` accepts values that are not available in this version; a run rejects them. Options
 marked ° may change when a run is resumed; all others require `--override`.
 
-A list takes several words, or one word with commas between its items; write `\\,` for a comma
-inside an item. Write a text that begins with a dash after an equals sign: `--name=-x`.
+A list takes several arguments, or one argument with commas between its items; write `\\,` for a
+comma inside an item. If a value begins with a dash, attach it with an equals sign: `--name=-x`.
 """
 
 _EDITOR = """

@@ -144,7 +144,7 @@ class NetworkConfig:
     stem: str = option(
         "auto",
         "First layers of a ResNet: small (a 3×3 convolution) for small images, large (a 7×7 "
-        "convolution and pooling), or auto, which follows the model.",
+        "convolution and pooling), or auto, the default of the model.",
         choices=("auto", "small", "large"),
         inactive_when=not_a_resnet,
     )
@@ -152,7 +152,7 @@ class NetworkConfig:
         "auto",
         "Residual shortcut: A zero-pads the channels, B projects where the shape changes, C "
         "projects in every block, first in the first block of each stage (layer1 … layer4); auto "
-        "follows the model.",
+        "is the default of the model.",
         choices=("auto", "A", "B", "C", "first"),
         inactive_when=not_a_resnet,
     )

@@ -140,8 +140,9 @@ class PipelineConfig:
     )
     pipeline_schedule: str = runtime_option(
         "interleaved",
-        "Pipeline schedule: the order of forward and backward passes. interleaved is PyTorch's "
-        "1F1B; 1f1b also accepts any number of micro-batches.",
+        "Pipeline schedule. interleaved and 1f1b are PyTorch's 1F1B (interleaved needs a multiple "
+        "of the number of stages); looped is PyTorch's Interleaved1F1B; grouped keeps twice as "
+        "many micro-batches in flight, sequential only one.",
         choices=("grouped", "interleaved", "1f1b", "sequential", "zero-bubble", "looped"),
         inactive_when=condition(lambda run: run.pipeline.stages == 1, "with one stage"),
     )

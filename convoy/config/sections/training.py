@@ -304,7 +304,8 @@ class OptimizerConfig:
 
     optimizer: str = option(
         "sgd",
-        "Optimizer.",
+        "Optimizer. sgd_combined is SGD whose momentum buffer has the scale of the scaled loss; "
+        "rmsprop_tf is TensorFlow's RMSprop, with epsilon inside the square root, as in timm.",
         choices=("sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars"),
     )
     momentum: float = option(
@@ -375,7 +376,7 @@ class OptimizerConfig:
     )
     gradient_mean_reduce_re: tuple[str, ...] = option(
         (),
-        "Parameters whose gradients are divided by the number of gradients before they are "
-        "summed, as regular expressions that match the whole name.",
+        "Regular expressions that match whole parameter names. Gradients of these parameters are "
+        "divided by the number of micro-batches before they are summed, not after.",
         inactive_when=one_micro_batch,
     )

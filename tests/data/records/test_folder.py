@@ -265,7 +265,7 @@ def test_without_a_box_file_there_are_no_boxes(tmp_path: Path) -> None:
 
 
 def open_and_read_first(root: Path) -> tuple[ImageFolder, Path]:
-    """Open a data set and read its first file."""
+    """Open a dataset and read its first file."""
     records = open_folder(write_pets(root), "train")
     records.read(0)
     return records, root / "train/cat/1.JPEG"

@@ -129,7 +129,7 @@ def test_every_missing_file_of_an_empty_folder_is_listed(
     assert f"`convoy data fetch {layout.name} --data-dir {tmp_path}`" in message
 
 
-def test_files_of_the_other_data_set_are_reported(tmp_path: Path) -> None:
+def test_files_of_the_other_dataset_are_reported(tmp_path: Path) -> None:
     folder = write_cifar100(tmp_path)
 
     assert "found files of CIFAR-100" in error_message(CIFAR10, tmp_path)
@@ -198,7 +198,7 @@ def test_both_labels_of_cifar100_are_checked(
 
 @both_formats
 @pytest.mark.parametrize("count", [1, 20, 1003])
-def test_a_file_of_the_other_data_set_is_recognized(
+def test_a_file_of_the_other_dataset_is_recognized(
     layout: CifarFormat, count: int, tmp_path: Path
 ) -> None:
     other = CIFAR100 if layout is CIFAR10 else CIFAR10
@@ -211,7 +211,7 @@ def test_a_file_of_the_other_data_set_is_recognized(
 
 
 @both_formats
-def test_a_file_of_the_other_data_set_is_recognized_by_its_labels(
+def test_a_file_of_the_other_dataset_is_recognized_by_its_labels(
     layout: CifarFormat, tmp_path: Path
 ) -> None:
     other = CIFAR100 if layout is CIFAR10 else CIFAR10
@@ -224,7 +224,7 @@ def test_a_file_of_the_other_data_set_is_recognized_by_its_labels(
     assert f"it looks like a file of {other.title}" in message
 
 
-def test_one_wrong_label_is_not_a_file_of_the_other_data_set(tmp_path: Path) -> None:
+def test_one_wrong_label_is_not_a_file_of_the_other_dataset(tmp_path: Path) -> None:
     path = write_cifar10(tmp_path) / "test_batch.bin"
     rows = records(CIFAR10, CIFAR100.record_bytes)
     rows[5, 0] = 200
@@ -311,7 +311,7 @@ def test_class_names_are_built_in(tmp_path: Path) -> None:
     assert list(hundred.class_names) == sorted(hundred.class_names)
 
 
-def test_class_names_in_the_data_set_take_precedence(tmp_path: Path) -> None:
+def test_class_names_in_the_dataset_take_precedence(tmp_path: Path) -> None:
     folder = write_cifar10(tmp_path)
     (folder / "batches.meta.txt").write_text("\n".join("abcdefghij") + "\n\n")
 
@@ -339,7 +339,7 @@ def test_a_pipe_instead_of_class_names_is_refused(tmp_path: Path) -> None:
     assert "batches.meta.txt: not a regular file" in error_message(CIFAR10, tmp_path)
 
 
-def test_each_data_set_has_its_normalization(tmp_path: Path) -> None:
+def test_each_dataset_has_its_normalization(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
     write_cifar100(tmp_path)
 

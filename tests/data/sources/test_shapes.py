@@ -1,4 +1,4 @@
-"""The built-in data set: reproducible, balanced, scalable, and too hard for a linear model."""
+"""The built-in dataset: reproducible, balanced, scalable, and too hard for a linear model."""
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
