@@ -5,7 +5,7 @@ TensorFlow: batch = micro × accumulated × replicas of all instances; rate = 2^
 -8 for SGD and -11 for momentum (EfficientNet: -7 for SGD, -14 for RMSprop; CIFAR: -6). ImageNet has
 micro-batches of 4 and 100 epochs (ResNeXt 1, EfficientNet 4 and 350), CIFAR of 32.
 PyTorch: rate = --lr, 0.01; micro-batches of 1, 10 epochs.
-PopART: batch = --batch-size × accumulated; rate = 2^N × --batch-size alone, N is -6; 30 epochs.
+PopART: batch = --batch-size × accumulated; rate = 2^N × --batch-size, N is -6; 30 epochs.
 """
 
 from typing import NamedTuple
