@@ -108,7 +108,7 @@ def test_a_schedule_that_exceeds_its_stash_is_an_error(tmp_path_factory):
     with pipeline_pool(1, tmp_path_factory.mktemp("pool")) as pool:
         (result,) = pool.run(train_with_invalid_schedule, Case(micro_batches=3))
 
-    assert "stage 0 of 1 stashes 2 activation sets" in result
+    assert "stage 0 of 1 stashes 2 micro-batches" in result
     assert "unruly with 3 micro-batches" in result
 
 

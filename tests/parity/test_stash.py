@@ -1,4 +1,4 @@
-"""Every stage of every schedule stashes as many activation sets as planned."""
+"""Every stage of every schedule stashes as many micro-batches as planned."""
 
 from collections.abc import Iterator
 

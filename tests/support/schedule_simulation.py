@@ -59,8 +59,8 @@ class Simulation:
 
     seconds: float  # until the last action ended
     idle: tuple[float, ...]  # share of the time in which each process was idle
-    stash: tuple[int, ...]  # peak activation sets of each stage
-    process_stash: tuple[int, ...]  # peak activation sets of all stages of a process
+    stash: tuple[int, ...]  # peak stashed micro-batches of each stage
+    process_stash: tuple[int, ...]  # peak stashed micro-batches of all stages of a process
     starts: tuple[tuple[float, ...], ...]  # start time of each action of each process
     stuck: tuple[Stuck, ...]
 
