@@ -23,7 +23,7 @@ import convoy
 run = convoy.train(model="resnet20", epochs=3, lr=0.05)
 print(run.summary.top1, run.metrics["loss"])
 
-model = convoy.load(run)                     # a torch.nn.Module with .classes and .transform
+model = convoy.load(run)  # a torch.nn.Module with .classes and .transform
 print(convoy.predict(model, "photo.jpg"))
 ```
 
@@ -70,7 +70,7 @@ def _entry(name: str, value: Any) -> str:
     text = f"\n### convoy.{name}\n\n"
     if inspect.isclass(value):
         return text + _docstring(value) + "".join(_members(value))
-    return text + f"```python\n{_signature(name, value)}\n```\n\n" + _docstring(value)
+    return text + f"```text\n{_signature(name, value)}\n```\n\n" + _docstring(value)
 
 
 def _signature(name: str, function: Any) -> str:
