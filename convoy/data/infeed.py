@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from convoy.errors import ConvoyError
+from convoy.errors import DataError
 
 Element: TypeAlias = Tensor | tuple[Any, ...] | dict[str, Any]
 
@@ -22,7 +22,7 @@ MAX_PREFETCH_DEPTH = 255
 _POLL_SECONDS = 0.1  # between checks whether the consumer is gone
 
 
-class InfeedExhaustedError(ConvoyError, IndexError):
+class InfeedExhaustedError(DataError, IndexError):
     """A loop asks for more elements than the dataset has."""
 
 

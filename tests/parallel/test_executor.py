@@ -109,7 +109,7 @@ def test_a_schedule_that_exceeds_its_stash_is_an_error(tmp_path_factory):
         (result,) = pool.run(train_with_invalid_schedule, Case(micro_batches=3))
 
     assert "stage 0 of 1 stashes 2 micro-batches" in result
-    assert "unruly with 3 micro-batches" in result
+    assert "invalid with 3 micro-batches" in result
 
 
 def torch_order(schedule: type, processes: int, stages: int, micro_batches: int) -> list[list[str]]:

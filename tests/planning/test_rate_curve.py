@@ -25,10 +25,10 @@ def test_steps_are_drawn_as_steps():
         "  0 └─────────────────",
         "     epoch 0         4",
         "",
-        "update  epoch  rate",
-        "     0      0   0.8",
-        "   250      1   0.4",
-        "   500      2   0.2",
+        "update  epoch   lr",
+        "     0      0  0.8",
+        "   250      1  0.4",
+        "   500      2  0.2",
     ]
 
 
