@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pkgutil import resolve_name
+from types import ModuleType
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]  # it has no type hints
@@ -40,6 +41,9 @@ class UserObjects:
             UserData(self.data_name, *as_splits(data, self.data_name))
 
     def to_bytes(self) -> bytes:
+        by_value = [module for module in list(sys.modules.values()) if not _is_importable(module)]
+        for module in by_value:
+            cloudpickle.register_pickle_by_value(module)
         try:
             return bytes(cloudpickle.dumps(self))
         except Exception as error:
@@ -47,12 +51,23 @@ class UserObjects:
                 f"your network or dataset cannot be sent to the workers: {error}; pass a function "
                 "that creates it, or use one process"
             ) from error
+        finally:
+            for module in by_value:
+                cloudpickle.unregister_pickle_by_value(module)
 
     @staticmethod
     def from_bytes(content: bytes) -> "UserObjects":
         objects = cloudpickle.loads(content)
         assert isinstance(objects, UserObjects)
         return objects
+
+
+def _is_importable(module: ModuleType) -> bool:
+    """Whether a worker can import a module by its name; a module loaded from a file may not be."""
+    if module.__name__ == "__main__" or not isinstance(vars(module).get("__file__"), str):
+        return True  # cloudpickle handles the script, and the rest is built in
+    top = module.__name__.partition(".")[0]
+    return any(finder.find_spec(top, None) is not None for finder in sys.meta_path)
 
 
 def is_import_path(name: Any) -> bool:
