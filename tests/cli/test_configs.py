@@ -206,11 +206,11 @@ def test_all_but_four_shipped_configurations_can_be_planned() -> None:
     assert all("needs --gradient-accumulation" in results[name].err for name in refused)
 
 
-def test_every_shipped_configuration_starts_with_its_command_and_expected_result() -> None:
+def test_every_shipped_configuration_starts_with_its_command_and_result() -> None:
     for name in shipped_config_names():
         head = named_configs.shipped_configs()[name].read_text()
 
         assert head.startswith("# "), name
         assert any(f"#   convoy {verb} " in head for verb in ("train", "plan", "validate")), name
         assert f" --config {name}" in head
-        assert "\n# Expected: " in head, name
+        assert "\n# Result: " in head, name

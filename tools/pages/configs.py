@@ -1,5 +1,6 @@
-"""docs/configs.md: every named configuration on a line, with the result stated in its file."""
+"""docs/configs.md: every named configuration on a line, with the accuracy stated in its file."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,12 @@ configuration with every value, `convoy configs` lists all of them. To use your 
 `--config-path FILE`, and `--config NAME` if the file contains several configurations.
 [Coming from the IPU applications](coming-from-ipu.md) covers files written for these applications.
 
-The batch column is micro-batch × accumulation × replicas."""
+The columns are the layout as replicas × stages, the samples of an update as micro-batch size ×
+gradient accumulation × replicas, the updates of an epoch of the training data, and what is known of
+the accuracy: top-1 that was measured with convoy or published by Graphcore. Apart from those with
+the note *measured*, the configurations have not been trained with convoy. Those with `base` or
+`common` in their names contain options that others share and are not complete recipes. The
+applications are Graphcore's CNN examples for the IPU."""
 
 
 def configs_page() -> str:
@@ -38,8 +44,8 @@ def configs_page() -> str:
             name: path for name, path in shipped_configs().items() if path.parent.name == folder
         }
         parts += ["", f"## {title}", ""]
-        parts += ["| name | network, devices | batch | updates per epoch | result |"]
-        parts += ["|---|---|---|---|---|"]
+        parts += ["| name | network | layout | batch | updates per epoch | notes |"]
+        parts += ["|---|---|---|---|---|---|"]
         parts += [_line(rows[name], path) for name, path in chosen.items()]
     return "\n".join(parts) + "\n"
 
@@ -50,17 +56,20 @@ def _line(row: dict[str, Any], path: Path) -> str:
     batch = f"{' × '.join(map(str, factors))} = {row['global_batch_size']:,}"
     layout = f"{row['replicas']} × {row['stages']}"
     return (
-        f"| {link} | {row['model']}, {layout} | {batch} | {row['updates_per_epoch']:,} "
-        f"| {_result(path)}{_problem(row)} |"
+        f"| {link} | {row['model']} | {layout} | {batch} | {row['updates_per_epoch']:,} "
+        f"| {' '.join(_notes(row, path))} |"
     )
 
 
-def _result(path: Path) -> str:
-    """The expected result in the header of the file, and the one that the application reported."""
+_UNKNOWN = "not measured yet."
+
+
+def _notes(row: dict[str, Any], path: Path) -> Iterator[str]:
+    """The results in the header of the file, and why it is rejected."""
     lines = [line.removeprefix("#").strip() for line in path.read_text().splitlines()]
-    found = [line for line in lines if line.startswith(("Expected: ", "Reported there: "))]
-    return " ".join(line.removeprefix("Expected: ") for line in found)
-
-
-def _problem(row: dict[str, Any]) -> str:
-    return f" Rejected as written: {row['problem']}." if row["problem"] else ""
+    for start, source in (("Published by Graphcore: ", "Published"), ("Result: ", "Measured")):
+        for line in lines:
+            if line.startswith(start) and not line.endswith(_UNKNOWN):
+                yield f"{source}: {line.removeprefix(start)}"
+    if row["problem"]:
+        yield f"Rejected as written: {row['problem']}."
