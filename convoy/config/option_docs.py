@@ -59,7 +59,7 @@ def options_summary() -> str:
     return (
         f"{len(rows)} options: {counts[Support.EVERYWHERE]} work on any device, "
         f"{counts[Support.CUDA_ONLY]} on CUDA only, {counts[Support.UNSUPPORTED]} have no "
-        f"effect (IPU only); {gaps} with values that are not available in this version"
+        f"effect (IPU only); {gaps} have values that are not available in this version"
     )
 
 

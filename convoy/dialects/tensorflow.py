@@ -103,7 +103,7 @@ HELP_TEXTS: Mapping[str, str] = {
         "per epoch + 1"
     ),
     "--weight-avg-exp": "`--weight-avg-strategy exponential --weight-avg-exp-decay`",
-    "--discard-last": "refused above 0",
+    "--discard-last": "rejected above 0",
     "--no-validation": "`--validation-mode none`",
     "--gc-profile": "`--profile`, unless NO_PROFILE",
     "--dataset-benchmark": "`convoy data bench`: measures the data pipeline, without training",

@@ -39,7 +39,8 @@ def models_page() -> str:
 _SIZES = """For one image at the default size and number of classes of the model. Activations are
 the tensors that the backward pass needs, in 32 bits, without recomputation."""
 _COLUMNS = "| model | parameters | multiply-adds | activations | image | classes |"
-_COUNTS = "All counts match exactly: `tests/models/test_published.py`."
+_COUNTS = """All counts match exactly: `tests/models/test_published.py`. The applications are
+Graphcore's CNN examples for the IPU."""
 
 
 def _line(row: dict[str, Any]) -> str:

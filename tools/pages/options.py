@@ -22,7 +22,9 @@ $ convoy options --json                      # the same as JSON
 The column *device* shows where an option has an effect: on *any* device, on *CUDA* only, or on
 *none (IPU only)*. An option without effect is accepted and recorded, and its meaning explains why.
 `convoy plan` accepts values that are not available in this version; a run rejects them. Options
-marked ° may change when a run is resumed; all others require `--override`.
+marked ° may change when a run is resumed; all others require `--override`. Models and datasets
+replace some defaults; `convoy plan --explain` shows the value and the source of each.
+
 
 A list takes several arguments, or one argument with commas between its items; write `\\,` for a
 comma inside an item. If a value begins with a dash, attach it with an equals sign: `--name=-x`.
