@@ -1,4 +1,4 @@
-"""Fine-tune weights from a file with torchvision's names: a new head, and frozen first layers.
+"""Fine-tune torchvision weights from a file, with a new head and frozen first layers.
 
 python examples/fine_tune.py
 

@@ -2,7 +2,7 @@
 
 python examples/loop.py
 
-Nothing returns to the caller between iterations except what is put into the outfeed.
+Between iterations, the caller receives only what the loop puts into the outfeed.
 """
 
 import numpy as np

@@ -2,8 +2,8 @@
 
 python examples/own_network.py
 
-The layers of a torch.nn.Sequential are the places where a stage can start. Batch norm and dropout
-become convoy's layers, so the weights are the same bits as on one device.
+A stage can start at any layer of a torch.nn.Sequential. Batch norm and dropout are replaced by
+convoy's layers, so the weights are bitwise identical to those of one device.
 """
 
 from torch import Tensor, nn

@@ -14,8 +14,8 @@ import convoy
 def main(iterations: int = 20) -> list[float]:
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    inputs = torch.randn(iterations, 16, 4)
-    infeed = convoy.Infeed((inputs, inputs.sum(2, keepdim=True)))
+    data = torch.randn(iterations, 16, 4)
+    infeed = convoy.Infeed((data, data.sum(2, keepdim=True)))
     outfeed = convoy.Outfeed(buffer_depth=4)  # the loop waits if nobody reads
     losses: list[float] = []
 
@@ -24,8 +24,8 @@ def main(iterations: int = 20) -> list[float]:
             losses.append(float(loss))
             print(f"iteration {len(losses)}: loss {losses[-1]:.3f}")
 
-    def step(images: Tensor, targets: Tensor) -> None:
-        loss = torch.nn.functional.mse_loss(model(images), targets)
+    def step(inputs: Tensor, targets: Tensor) -> None:
+        loss = torch.nn.functional.mse_loss(model(inputs), targets)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
