@@ -1,36 +1,54 @@
 """Infeed: the elements of a dataset, prefetched in the background, for loops and pipelines.
 
 An element is a tensor, a tuple or a dictionary of tensors. All elements have the same structure,
-shapes and dtypes. With replicas, each replica receives every n-th element.
+shapes and dtypes. With replicas, the elements are divided among them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
-from itertools import islice
-from queue import Full, Queue
-from threading import Event, Thread
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from convoy.data.loader import prefetch
 from convoy.errors import DataError
 
 Element: TypeAlias = Tensor | tuple[Any, ...] | dict[str, Any]
 
 MAX_PREFETCH_DEPTH = 255
-_POLL_SECONDS = 0.1  # between checks whether the consumer is gone
 
 
 class InfeedExhaustedError(DataError, IndexError):
     """A loop asks for more elements than the dataset has."""
 
 
-class _End:
-    """Marks the end of the elements, or the error that ended them."""
+@dataclass(frozen=True)
+class InfeedShare:
+    """The elements that a replica receives: blocks of consecutive ones, the replicas in turn."""
 
-    def __init__(self, error: BaseException | None = None) -> None:
-        self.error = error
+    replica: int = 0
+    replicas: int = 1
+    block: int = 1
+
+    def index(self, position: int) -> int:
+        """The index in the dataset of the element at a position of this replica."""
+        number, offset = divmod(position, self.block)
+        return (number * self.replicas + self.replica) * self.block + offset
+
+    def includes(self, index: int) -> bool:
+        return index // self.block % self.replicas == self.replica
+
+    @classmethod
+    def of_process(cls) -> "InfeedShare":
+        """One replica per process of torch.distributed, if it is initialized."""
+        if dist.is_available() and dist.is_initialized():
+            return cls(dist.get_rank(), dist.get_world_size())
+        return cls()
 
 
 class Infeed:
@@ -40,10 +58,11 @@ class Infeed:
         dataset: An iterable of elements, a `torch.utils.data.Dataset` or `DataLoader`, or arrays
             with the same first dimension (one array, a tuple or a dictionary of them).
         prefetch_depth: Number of elements that are prepared ahead, 1 to 255. The background
-            thread blocks while this many elements are queued.
-        device: Where the elements are needed.
-        replica: Index of this replica.
-        replicas: Number of replicas, which receive different elements.
+            thread waits while this many elements are ready.
+        device: Where the elements are needed; a pipeline moves them to its first stage.
+        replica: Index of this replica, which receives every `replicas`-th element. By default the
+            processes of torch.distributed are the replicas, or a pipeline decides.
+        replicas: Number of replicas.
     """
 
     def __init__(
@@ -52,123 +71,156 @@ class Infeed:
         *,
         prefetch_depth: int = 1,
         device: torch.device | str = "cpu",
-        replica: int = 0,
-        replicas: int = 1,
+        replica: int | None = None,
+        replicas: int | None = None,
     ) -> None:
         if not 1 <= prefetch_depth <= MAX_PREFETCH_DEPTH:
             raise ValueError(
                 f"prefetch_depth must be between 1 and {MAX_PREFETCH_DEPTH}, got {prefetch_depth}"
             )
-        if not 0 <= replica < replicas:
-            raise ValueError(f"replica must be between 0 and {replicas - 1}, got {replica}")
+        self._share: InfeedShare | None = None
+        if replica is not None or replicas is not None:
+            self._share = _checked_share(replica, replicas)
+        self.is_share_given = self._share is not None
         self._dataset = dataset
         self._depth = prefetch_depth
         self._device = torch.device(device)
-        self._replica, self._replicas = replica, replicas
         self._position = 0  # elements that this replica has received
+        self._start = 0  # elements that all replicas had received together before
         self._first: Element | None = None
-        self._queue: Queue[Element | _End] = Queue(prefetch_depth)
-        self._stopped = Event()
-        self._thread: Thread | None = None
+        self._peeked: Element | None = None  # read, but not yet received
+        self._elements: Generator[Element | None] | None = None
 
     def next(self) -> Element:
         """The next element, on the device. Called by loops and pipelines, not by the user.
 
         Raises InfeedExhaustedError at the end of the dataset.
         """
-        if self._thread is None:
-            self._start()
-        element = self._queue.get()
-        if isinstance(element, _End):
-            self._queue.put(element)  # for the next call
-            if element.error is not None:
-                raise element.error
-            raise InfeedExhaustedError(
-                f"the dataset ended after {self._position} elements; repeat it, or run fewer "
-                "iterations"
-            )
+        element = self.peek()
         self._position += 1
-        on_device: Element = _to_device(element, self._device)
-        return on_device
+        self._peeked = None
+        return element
+
+    def peek(self) -> Element:
+        """The element that `next` returns, without receiving it."""
+        if self._peeked is None:
+            element = self._read()
+            if element is None:
+                raise InfeedExhaustedError(
+                    f"the dataset ended after {self._position} elements; repeat it, or run fewer "
+                    "iterations"
+                )
+            moved: Element = to_device(element, self._device)
+            self._peeked = moved
+        return self._peeked
+
+    def assign(self, share: InfeedShare) -> None:
+        """Choose the elements of this replica, before the first one is received."""
+        if self._elements is not None and share != self._share:
+            raise ValueError("this infeed has been used with other replicas; create another one")
+        self._share = share
 
     def state_dict(self) -> dict[str, int]:
-        """The position: the number of elements received so far."""
-        return {"position": self._position}
+        """The position: the number of elements that all replicas received together."""
+        replicas = 1 if self._share is None else self._share.replicas
+        return {"position": self._start + self._position * replicas}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue after this many elements; the dataset must give the same ones again."""
+        """Continue after this many elements; the dataset must give the same ones again.
+
+        The number of replicas may have changed.
+        """
         self.close()
-        self._position = state["position"]
+        self._start, self._position = state["position"], 0
 
     def close(self) -> None:
         """Stop the background thread."""
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        self._queue, self._stopped = Queue(self._depth), Event()
+        if self._elements is not None:
+            self._elements.close()
+        self._elements = self._peeked = None
 
-    def _start(self) -> None:
-        arguments = (self._elements(), self._queue, self._stopped)
-        self._thread = Thread(target=_prefetch, args=arguments, name="infeed", daemon=True)
-        self._thread.start()
+    def _read(self) -> Element | None:
+        """The next element; None after the last one."""
+        if self._elements is None:
+            self._share = self._share or InfeedShare.of_process()
+            self._elements = prefetch(self._jobs(self._share), workers=1, depth=self._depth)
+        return next(self._elements, None)
 
-    def _elements(self) -> Iterator[Element]:
-        """The elements of this replica from its position on, checked against the first one."""
-        start = self._position * self._replicas + self._replica
-        for index, item in enumerate(islice(_iterate(self._dataset), start, None, self._replicas)):
-            element = as_element(item)
-            self._first = element if self._first is None else self._first
-            check_same_form(element, self._first, f"element {self._position + index}")
-            yield element
+    def _jobs(self, share: InfeedShare) -> Iterator[Callable[[], Element | None]]:
+        """Functions that read the elements of this replica, one after the other, in a thread."""
+        length = _length(self._dataset)
+        if length is not None:
+            for position in count(self._position):
+                index = self._start + share.index(position)
+                if index >= length:
+                    return
+                yield partial(self._read_index, index)
+        if not isinstance(self._dataset, Iterable):
+            name = type(self._dataset).__name__
+            raise TypeError(f"an infeed needs a dataset, an iterable or arrays, got {name}")
+        selected = self._select(share)
+        while True:
+            yield partial(self._read_next, selected)
 
+    def _select(self, share: InfeedShare) -> Iterator[tuple[int, Any]]:
+        """The elements of this replica from its position on, of a dataset that is iterated."""
+        first = share.index(self._position)
+        for index, item in enumerate(self._dataset):
+            number = index - self._start
+            if number >= first and share.includes(number):
+                yield index, item
 
-def _prefetch(elements: Iterator[Element], queue: "Queue[Element | _End]", stopped: Event) -> None:
-    """Fill the queue; runs in a thread."""
-    try:
-        for element in elements:
-            if not _put(queue, element, stopped):
-                return
-        _put(queue, _End(), stopped)
-    except BaseException as error:  # raised again where the element is needed
-        _put(queue, _End(error), stopped)
+    def _read_index(self, index: int) -> Element:
+        return self._check(index, _get(self._dataset, index))
 
+    def _read_next(self, selected: Iterator[tuple[int, Any]]) -> Element | None:
+        for index, item in selected:
+            return self._check(index, item)
+        return None
 
-def _put(queue: "Queue[Element | _End]", value: "Element | _End", stopped: Event) -> bool:
-    while not stopped.is_set():
-        try:
-            queue.put(value, timeout=_POLL_SECONDS)
-            return True
-        except Full:
-            continue
-    return False
-
-
-def _iterate(dataset: Any) -> Iterator[Any]:
-    """Iterate over what users call a dataset."""
-    if isinstance(dataset, np.ndarray | Tensor):
-        return iter(dataset)
-    if isinstance(dataset, tuple | dict) and dataset:
-        return _iterate_arrays(dataset)
-    if isinstance(dataset, torch.utils.data.Dataset) and isinstance(dataset, Sized):
-        return (dataset[index] for index in range(len(dataset)))
-    if isinstance(dataset, Iterable):
-        return iter(dataset)
-    raise TypeError(
-        f"an infeed needs a dataset, an iterable or arrays, got {type(dataset).__name__}"
-    )
+    def _check(self, index: int, item: Any) -> Element:
+        element = as_element(item)
+        self._first = element if self._first is None else self._first
+        check_same_form(element, self._first, f"element {index}")
+        return element
 
 
-def _iterate_arrays(arrays: tuple[Any, ...] | dict[str, Any]) -> Iterator[Any]:
-    values = list(arrays.values()) if isinstance(arrays, dict) else list(arrays)
-    lengths = {len(value) for value in values}
+def _checked_share(replica: int | None, replicas: int | None) -> InfeedShare:
+    if replica is None or replicas is None:
+        raise ValueError("replica and replicas must be given together")
+    if not 0 <= replica < replicas:
+        raise ValueError(f"replica must be between 0 and {replicas - 1}, got {replica}")
+    return InfeedShare(replica, replicas)
+
+
+def _length(dataset: Any) -> int | None:
+    """The number of elements of a dataset that can be indexed; None for other datasets."""
+    match dataset:
+        case dict():
+            return _first_dimension(dataset.values())
+        case tuple():
+            return _first_dimension(dataset)
+        case np.ndarray() | Tensor():
+            return len(dataset)
+        case torch.utils.data.Dataset() if isinstance(dataset, Sized):
+            return len(dataset)
+    return None
+
+
+def _get(dataset: Any, index: int) -> Any:
+    match dataset:
+        case dict():
+            return {name: value[index] for name, value in dataset.items()}
+        case tuple():
+            return tuple(value[index] for value in dataset)
+    return dataset[index]
+
+
+def _first_dimension(arrays: Iterable[Any]) -> int:
+    lengths = {len(value) for value in arrays}
     if len(lengths) != 1:
         raise ValueError(f"the arrays have different first dimensions: {sorted(lengths)}")
-    for index in range(lengths.pop()):
-        if isinstance(arrays, dict):
-            yield {name: value[index] for name, value in arrays.items()}
-        else:
-            yield tuple(value[index] for value in arrays)
+    return lengths.pop()
 
 
 def as_element(item: Any) -> Element:
@@ -211,11 +263,11 @@ def describe_form(element: Any) -> str:
             return type(element).__name__
 
 
-def _to_device(element: Any, device: torch.device) -> Any:
+def to_device(element: Any, device: torch.device) -> Any:
     match element:
         case Tensor():
             return element.to(device, non_blocking=True)
         case dict():
-            return {name: _to_device(value, device) for name, value in element.items()}
+            return {name: to_device(value, device) for name, value in element.items()}
         case _:
-            return tuple(_to_device(value, device) for value in element)
+            return tuple(to_device(value, device) for value in element)

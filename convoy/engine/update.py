@@ -24,7 +24,7 @@ from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import ControlGroup, SyncPoint
-from convoy.parallel.executor import MicroBatchResult, Pipeline, PipelineInput
+from convoy.parallel.executor import MicroBatchResult, PipelineInput, TrainingPipeline
 from convoy.parallel.replicas import Replicas
 
 
@@ -121,7 +121,7 @@ def collect_gradients(groups: Iterable[ParameterGroup]) -> None:
 class Update:
     """Runs the micro-batches of an update and one optimizer step."""
 
-    pipeline: Pipeline
+    pipeline: TrainingPipeline
     groups: Sequence[ParameterGroup]
     replicas: Replicas
     statistics: PendingStatistics

@@ -1,8 +1,10 @@
-"""Point-to-point channels that transfer bundles of tensors between neighboring stages."""
+"""Channels that transfer bundles of tensors between stages, in one process or between two."""
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -12,6 +14,13 @@ from convoy.batch import Bundle
 from convoy.planning.stages import StageBoundary
 
 Strides = tuple[int, ...]
+
+
+class TensorSpec(NamedTuple):
+    """What a receiver must know of a tensor before it arrives."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype = torch.float32
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,52 @@ class Transfer:
         return self.bundle
 
 
+class StageChannel(Protocol):
+    """A bidirectional channel to a neighboring stage: activations go down, gradients come back."""
+
+    def send(self, bundle: Sequence[Tensor]) -> Transfer:
+        """Start to send a bundle, which may be freed when the transfer is complete."""
+
+    def prefetch(self) -> None:
+        """Start to receive the next bundle, if possible."""
+
+    def receive(self) -> Bundle:
+        """Receive the next bundle."""
+
+
+class LocalChannel:
+    """One end of a channel between two stages of this process; create both with `local_pair`."""
+
+    def __init__(
+        self, device: torch.device, outgoing: deque[Bundle], incoming: deque[Bundle]
+    ) -> None:
+        """`device` is that of the stage at the other end."""
+        self._device = device
+        self._outgoing = outgoing
+        self._incoming = incoming
+
+    def send(self, bundle: Sequence[Tensor]) -> Transfer:
+        self._outgoing.append(tuple(tensor.detach().to(self._device) for tensor in bundle))
+        return Transfer((), [])
+
+    def prefetch(self) -> None:
+        """Nothing to do: a bundle arrives when it is sent."""
+
+    def receive(self) -> Bundle:
+        return self._incoming.popleft()
+
+
+def local_pair(
+    upstream_device: torch.device, downstream_device: torch.device
+) -> tuple[LocalChannel, LocalChannel]:
+    """The downstream channel of a stage and the upstream channel of the next one."""
+    activations, gradients = deque[Bundle](), deque[Bundle]()
+    return (
+        LocalChannel(downstream_device, activations, gradients),
+        LocalChannel(upstream_device, gradients, activations),
+    )
+
+
 class P2PChannel:
     """A bidirectional channel between this process and the one with a neighboring stage.
 
@@ -39,26 +94,30 @@ class P2PChannel:
 
     def __init__(
         self,
-        shapes: Sequence[tuple[int, ...]],
+        sent: Iterable[TensorSpec],
+        received: Iterable[TensorSpec],
         device: torch.device,
         group: dist.ProcessGroup,
         peer: int,  # rank in the group
         tag: int,  # distinguishes the boundaries between the same two processes
     ) -> None:
-        self.shapes = tuple(shapes)
+        self.sent_specs = tuple(sent)
+        self.received_specs = tuple(received)
         self.device = device
         self.group = group
         self.peer = peer
         self.tag = tag
-        self._sent_strides: list[Strides] = []
-        self._received_strides: list[Strides] = []
+        self._sent_strides: list[Strides] | None = None
+        self._received_strides: list[Strides] | None = None
         self._prefetched: Transfer | None = None
 
     def send(self, bundle: Sequence[Tensor]) -> Transfer:
-        """Start to send a bundle, which may be freed when the transfer is complete."""
-        shapes = tuple(tuple(tensor.shape) for tensor in bundle)
-        assert shapes == self.shapes, f"{shapes} instead of {self.shapes}: pad the last batch"
-        header = [] if self._sent_strides else [self._stride_header(bundle)]
+        specs = tuple(TensorSpec(tuple(tensor.shape), tensor.dtype) for tensor in bundle)
+        assert specs == self.sent_specs, f"{specs} instead of {self.sent_specs}: pad the last batch"
+        header = []
+        if self._sent_strides is None:
+            self._sent_strides = [_make_dense(tensor).stride() for tensor in bundle]
+            header.append(self._stride_header(self._sent_strides))
         pairs = zip(bundle, self._sent_strides, strict=True)
         dense = (to_strides(tensor.detach(), strides) for tensor, strides in pairs)
         tensors = (*header, *map(_permute_by_stride, dense))
@@ -67,43 +126,42 @@ class P2PChannel:
     def prefetch(self) -> None:
         """Start to receive the next bundle, except for the first one, whose strides are unknown
         until `receive`."""
-        if self._received_strides and self._prefetched is None:
-            self._prefetched = self._start_receive()
+        if self._received_strides is not None and self._prefetched is None:
+            self._prefetched = self._start_receive(self._received_strides)
 
     def receive(self) -> Bundle:
         """Receive the next bundle; blocks until it is complete."""
-        if not self._received_strides:
-            self._receive_strides()
-        transfer = self._prefetched or self._start_receive()
+        if self._received_strides is None:
+            self._received_strides = self._receive_strides()
+        transfer = self._prefetched or self._start_receive(self._received_strides)
         self._prefetched = None
         return transfer.wait()
 
-    def _start_receive(self) -> Transfer:
+    def _start_receive(self, all_strides: Sequence[Strides]) -> Transfer:
         bundle = tuple(
-            torch.empty_strided(shape, strides, device=self.device)
-            for shape, strides in zip(self.shapes, self._received_strides, strict=True)
+            torch.empty_strided(spec.shape, strides, dtype=spec.dtype, device=self.device)
+            for spec, strides in zip(self.received_specs, all_strides, strict=True)
         )
         return Transfer(bundle, [self._irecv(_permute_by_stride(tensor)) for tensor in bundle])
 
-    def _stride_header(self, bundle: Sequence[Tensor]) -> Tensor:
-        """Record the strides of all bundles to be sent, and return them as one tensor."""
-        self._sent_strides = [_make_dense(tensor).stride() for tensor in bundle]
-        return torch.tensor([*sum(self._sent_strides, ())], device=self.device)
+    def _stride_header(self, all_strides: Sequence[Strides]) -> Tensor:
+        """The strides of all bundles to be sent as one tensor, which is never empty."""
+        return torch.tensor([len(all_strides), *sum(all_strides, ())], device=self.device)
 
-    def _receive_strides(self) -> None:
-        dimensions = [len(shape) for shape in self.shapes]
-        header = torch.empty(sum(dimensions), dtype=torch.int64, device=self.device)
+    def _receive_strides(self) -> list[Strides]:
+        dimensions = [len(spec.shape) for spec in self.received_specs]
+        header = torch.empty(1 + sum(dimensions), dtype=torch.int64, device=self.device)
         self._irecv(header).wait()
-        strides = iter(header.tolist())
-        self._received_strides = [tuple(islice(strides, count)) for count in dimensions]
+        strides = iter(header[1:].tolist())
+        return [tuple(islice(strides, count)) for count in dimensions]
 
     def _isend(self, tensor: Tensor) -> dist.Work:
-        work = dist.isend(tensor, group=self.group, group_dst=self.peer, tag=self.tag)
+        work = dist.isend(_sendable(tensor), group=self.group, group_dst=self.peer, tag=self.tag)
         assert work is not None, "this process is not in the group"
         return work
 
     def _irecv(self, tensor: Tensor) -> dist.Work:
-        work = dist.irecv(tensor, group=self.group, group_src=self.peer, tag=self.tag)
+        work = dist.irecv(_sendable(tensor), group=self.group, group_src=self.peer, tag=self.tag)
         assert work is not None, "this process is not in the group"
         return work
 
@@ -118,10 +176,13 @@ class StageChannels:
 
     stage: int = 0
     stages: int = 1
-    upstream: P2PChannel | None = None
-    downstream: P2PChannel | None = None
+    upstream: StageChannel | None = None
+    downstream: StageChannel | None = None
     sends_gradients: bool = False
     receives_gradients: bool = True
+    # Indices of the inputs and outputs that have gradients; None means all.
+    inputs_with_gradients: tuple[int, ...] | None = None
+    outputs_with_gradients: tuple[int, ...] | None = None
 
 
 def connect(
@@ -138,8 +199,9 @@ def connect(
     channels = []
     for stage, boundary in zip(range(rank, stages, processes), boundaries, strict=True):
         previous, following = (rank - 1) % processes, (rank + 1) % processes
-        upstream = P2PChannel(boundary.incoming, device, group, previous, tag=stage)
-        downstream = P2PChannel(boundary.outgoing, device, group, following, tag=stage + 1)
+        incoming, outgoing = map(_specs, (boundary.incoming, boundary.outgoing))
+        upstream = P2PChannel(incoming, incoming, device, group, previous, tag=stage)
+        downstream = P2PChannel(outgoing, outgoing, device, group, following, tag=stage + 1)
         channels.append(
             StageChannels(
                 stage,
@@ -151,6 +213,15 @@ def connect(
             )
         )
     return channels
+
+
+def _specs(shapes: Iterable[tuple[int, ...]]) -> list[TensorSpec]:
+    return [TensorSpec(shape) for shape in shapes]
+
+
+def _sendable(tensor: Tensor) -> Tensor:
+    """A view in a dtype that the transport supports."""
+    return tensor.view(torch.uint8) if tensor.dtype is torch.bool else tensor
 
 
 def _permute_by_stride(tensor: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +16,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from convoy.batch import Bundle, MixedTargets, Targets
 from convoy.errors import ConvoyError
-from convoy.parallel.channels import P2PChannel, StageChannels, Strides, Transfer, to_strides
+from convoy.parallel.channels import StageChannel, StageChannels, Strides, Transfer, to_strides
 from convoy.planning.actions import Action, Backward, BackwardInput, BackwardWeight, Forward
 from convoy.planning.schedules import Schedule
-from convoy.planning.timetable import prefetched_inputs, timed_actions
+from convoy.planning.timetable import TimedAction, prefetched_inputs, timed_actions
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,43 @@ def micro_batch_result(logits: Tensor, targets: Targets, loss: Tensor) -> MicroB
     return MicroBatchResult(loss.detach(), correct, len(logits))
 
 
+InputT_contra = TypeVar("InputT_contra", contravariant=True)
+InputT = TypeVar("InputT")
+ResultT = TypeVar("ResultT")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+class Objective(Protocol[InputT_contra, ResultT_co]):
+    """What a micro-batch feeds to the first stage, and what the last stage computes from it."""
+
+    def first_inputs(self, micro_batch: InputT_contra) -> Bundle:
+        """The inputs of the first stage."""
+
+    def evaluate(self, outputs: Bundle, micro_batch: InputT_contra) -> tuple[Tensor, ResultT_co]:
+        """The loss of the last stage's outputs, and the result of the micro-batch."""
+
+
+class Classification:
+    """Images in, logits out; the loss compares them with the targets."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+
+    def first_inputs(self, micro_batch: PipelineInput) -> Bundle:
+        images, _ = micro_batch
+        assert images is not None, "the first stage needs images"
+        return (images,)
+
+    def evaluate(
+        self, outputs: Bundle, micro_batch: PipelineInput
+    ) -> tuple[Tensor, MicroBatchResult]:
+        _, targets = micro_batch
+        assert targets is not None, "the last stage needs labels"
+        (logits,) = outputs
+        loss = self.loss(logits, targets)
+        return loss, micro_batch_result(logits, targets, loss)
+
+
 _NOTHING_SENT = Transfer((), [])
 
 
@@ -185,9 +223,8 @@ class TrainingStage:
         for sent in [sent for sent in self._sent_gradients if sent <= arrived]:
             self._sent_gradients.pop(sent).wait()
         strides: dict[int, Strides] = {}
-        if self.channels.sends_gradients:
-            for index, tensor in enumerate(inputs):
-                _record_gradient_strides(tensor.requires_grad_(), index, strides)
+        for index, tensor in self._inputs_with_gradients(inputs):
+            _record_gradient_strides(tensor.requires_grad_(), index, strides)
         split = SplitState() if self._split else None
         with self._split.record(split) if self._split and split else nullcontext():
             outputs: Bundle = self.module(*inputs)
@@ -209,10 +246,11 @@ class TrainingStage:
         """Run the full backward pass. A stage before all trained layers receives no gradients."""
         activations = self.stash.pop(micro)
         if self.channels.receives_gradients:
-            torch.autograd.backward(*_differentiable_outputs(activations.outputs, gradients))
+            torch.autograd.backward(*self._outputs_with_gradients(activations, gradients))
         if self.channels.sends_gradients:
-            gradients_in = [tensor.grad for tensor in activations.inputs]
-            for tensor in activations.inputs:
+            inputs = self._inputs_with_gradients(activations.inputs)
+            gradients_in = [(index, tensor.grad) for index, tensor in inputs]
+            for _, tensor in inputs:
                 tensor.grad = None
             self._send_gradients(micro, activations, gradients_in)
         # The activations have arrived if their gradient is here; without gradients this waits.
@@ -226,10 +264,14 @@ class TrainingStage:
             return
         activations = self.stash[micro]
         assert activations.split is not None, "the forward pass was not recorded"
-        outputs, gradients_out = _differentiable_outputs(activations.outputs, gradients)
-        gradients_in = self._split.backward_input(
-            outputs, gradients_out, activations.inputs, activations.split
+        outputs, gradients_out = self._outputs_with_gradients(activations, gradients)
+        inputs = self._inputs_with_gradients(activations.inputs)
+        computed = self._split.backward_input(
+            outputs, gradients_out, [tensor for _, tensor in inputs], activations.split
         )
+        gradients_in = [
+            (index, gradient) for (index, _), gradient in zip(inputs, computed, strict=True)
+        ]
         activations.inputs = activations.outputs = ()  # the weight backward does not need them
         self._send_gradients(micro, activations, gradients_in)
         self._sent_activations.pop(micro, _NOTHING_SENT).wait()
@@ -249,18 +291,45 @@ class TrainingStage:
             transfer.wait()
         self._sent_gradients.clear()
 
+    def _inputs_with_gradients(self, inputs: Bundle) -> list[tuple[int, Tensor]]:
+        """The inputs whose gradients are sent, and their indices."""
+        if not self.channels.sends_gradients:
+            return []
+        return _select(inputs, self.channels.inputs_with_gradients)
+
+    def _outputs_with_gradients(
+        self, activations: _Activations, gradients: Bundle
+    ) -> tuple[list[Tensor], list[Tensor] | None]:
+        """The outputs that require a gradient, and their gradients; a loss needs none."""
+        if not gradients:
+            return list(activations.outputs), None
+        outputs = _select(activations.outputs, self.channels.outputs_with_gradients)
+        pairs = [
+            (output, gradient)
+            for (_, output), gradient in zip(outputs, gradients, strict=True)
+            if output.requires_grad
+        ]
+        return [output for output, _ in pairs], [gradient for _, gradient in pairs]
+
     def _send_gradients(
-        self, micro: int, activations: _Activations, gradients: Sequence[Tensor | None]
+        self,
+        micro: int,
+        activations: _Activations,
+        gradients: Sequence[tuple[int, Tensor | None]],
     ) -> None:
         """Send input gradients first, so that the previous stage can continue."""
-        present = [gradient for gradient in gradients if gradient is not None]
-        assert len(present) == len(gradients), "the loss does not depend on a received tensor"
-        bundle = [
-            to_strides(gradient, activations.strides[index])
-            for index, gradient in enumerate(present)
-        ]
+        bundle = []
+        for index, gradient in gradients:
+            assert gradient is not None, "the loss does not depend on a received tensor"
+            bundle.append(to_strides(gradient, activations.strides[index]))
         assert self.channels.upstream is not None, "only a stage with an upstream sends gradients"
         self._sent_gradients[micro] = self.channels.upstream.send(bundle)
+
+
+def _select(bundle: Bundle, indices: tuple[int, ...] | None) -> list[tuple[int, Tensor]]:
+    """The tensors at some indices, or all of them."""
+    chosen = range(len(bundle)) if indices is None else indices
+    return [(index, bundle[index]) for index in chosen]
 
 
 @dataclass(frozen=True)
@@ -269,32 +338,34 @@ class _ScheduledAction:
 
     stage: TrainingStage
     action: Action
-    source: P2PChannel | None  # of its input; None if the input is local
-    prefetch_from: P2PChannel | None  # channel of the next input, which is received meanwhile
+    source: StageChannel | None  # of its input; None if the stage creates it
+    prefetch_from: StageChannel | None  # channel of the next input, which is received meanwhile
 
 
-class Pipeline:
+class PipelineExecutor(Generic[InputT, ResultT]):
     """The stages of this process, which may be a single one; only the last stage has results."""
 
-    def __init__(self, stages: Sequence[TrainingStage], loss: Loss) -> None:
+    def __init__(
+        self, stages: Sequence[TrainingStage], objective: Objective[InputT, ResultT]
+    ) -> None:
         self.stages = list(stages)
-        self.loss = loss
+        self.objective = objective
         self.peak_stash_seen = 0  # the maximum number of stashed micro-batches, over all stages
-        first, last = self.stages[0], self.stages[-1]
         self._actions = _schedule_actions(self.stages)
-        # At most one of these stages is the first or last of the pipeline and needs micro-batches.
-        self._fed_stage = last if last.channels.downstream is None else first
-        self._inputs: Iterator[PipelineInput] = iter(())
+        first, last = self.stages[0], self.stages[-1]
+        is_fed_last = last.channels.downstream is None and first.channels.upstream is not None
+        self._fed_stage = last if is_fed_last else first  # reads a micro-batch in its forward pass
+        self._micro_batches: Iterator[InputT] = iter(())
+        self._entered: dict[int, InputT] = {}  # read, but not yet used by the last stage
         self._scale = 1.0
 
-    def run(
-        self, micro_batches: Iterable[PipelineInput], scale: float = 1.0
-    ) -> list[MicroBatchResult]:
+    def run(self, micro_batches: Iterable[InputT], scale: float = 1.0) -> list[ResultT]:
         """Train on the micro-batches of an update, which are read when their forward pass starts.
 
         The loss, and therefore every gradient, is multiplied by the scale.
         """
-        self._inputs, self._scale = iter(micro_batches), scale
+        self._micro_batches, self._scale = iter(micro_batches), scale
+        self._entered.clear()
         results = []
         for stage in self.stages:
             stage.start()
@@ -316,31 +387,37 @@ class Pipeline:
             stage.finish()
         return results
 
-    def _forward(
-        self, stage: TrainingStage, micro: int, received: Bundle
-    ) -> list[MicroBatchResult]:
+    def _forward(self, stage: TrainingStage, micro: int, received: Bundle) -> list[ResultT]:
         """Run a forward pass; only the last stage returns a result."""
-        images, targets = next(self._inputs) if stage is self._fed_stage else (None, None)
+        if stage is self._fed_stage:
+            self._entered[micro] = next(self._micro_batches)
         if stage.channels.upstream is None:
-            assert images is not None, "the first stage needs images"
-            received = (images,)
+            received = self.objective.first_inputs(self._entered[micro])
+        if self.stages[-1].channels.downstream is not None:  # the last stage is elsewhere
+            self._entered.clear()
         outputs = stage.forward(micro, received)
         stashed = sum(len(other.stash) for other in self.stages)
         self.peak_stash_seen = max(self.peak_stash_seen, stashed)
         if stage.channels.downstream is not None:
             return []
-        assert targets is not None, "the last stage needs labels"
-        (logits,) = outputs
-        loss = self.loss(logits, targets)
+        loss, result = self.objective.evaluate(outputs, self._entered.pop(micro))
         stage.stash[micro].outputs = (loss if self._scale == 1 else loss * self._scale,)
-        return [micro_batch_result(logits, targets, loss)]
+        return [result]
+
+
+TrainingPipeline = PipelineExecutor[PipelineInput, MicroBatchResult]
+
+
+def classification_pipeline(stages: Sequence[TrainingStage], loss: Loss) -> TrainingPipeline:
+    return PipelineExecutor(stages, Classification(loss))
 
 
 def _schedule_actions(stages: Sequence[TrainingStage]) -> list[_ScheduledAction]:
+    """The actions of the stages of this process, in the order in which they run."""
     by_index = {stage.channels.stage: stage for stage in stages}
     first = stages[0]
     orders = timed_actions(first.schedule, first.channels.stages, first.micro_batches)
-    timed_here = orders[first.channels.stage]
+    timed_here = _merge_orders([order for order in orders if order[0].stage in by_index])
     sources = [_input_channel(by_index[timed.stage].channels, timed.action) for timed in timed_here]
     prefetched = prefetched_inputs(orders, timed_here)
     return [
@@ -351,7 +428,13 @@ def _schedule_actions(stages: Sequence[TrainingStage]) -> list[_ScheduledAction]
     ]
 
 
-def _input_channel(channels: StageChannels, action: Action) -> P2PChannel | None:
+def _merge_orders(orders: Sequence[Sequence[TimedAction]]) -> list[TimedAction]:
+    """Merge the orders of several stages by column; actions of one column are independent."""
+    merged = [timed for order in orders for timed in order]
+    return sorted(merged, key=lambda timed: timed.column) if len(orders) > 1 else merged
+
+
+def _input_channel(channels: StageChannels, action: Action) -> StageChannel | None:
     match action:
         case Forward():
             return channels.upstream
@@ -359,16 +442,6 @@ def _input_channel(channels: StageChannels, action: Action) -> P2PChannel | None
             return channels.downstream if channels.receives_gradients else None
         case BackwardWeight():
             return None
-
-
-def _differentiable_outputs(
-    outputs: Bundle, gradients: Bundle
-) -> tuple[list[Tensor], list[Tensor] | None]:
-    """The outputs that require a gradient, and their gradients; a loss needs none."""
-    if not gradients:
-        return list(outputs), None
-    pairs = [pair for pair in zip(outputs, gradients, strict=True) if pair[0].requires_grad]
-    return [output for output, _ in pairs], [gradient for _, gradient in pairs]
 
 
 def _record_gradient_strides(tensor: Tensor, index: int, strides: dict[int, Strides]) -> None:

@@ -28,7 +28,7 @@ from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.parallel.channels import StageChannels, connect
 from convoy.parallel.collectives import PeerGroup
-from convoy.parallel.executor import Loss, Pipeline, TrainingStage
+from convoy.parallel.executor import Loss, TrainingPipeline, TrainingStage, classification_pipeline
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.replicas import ExactReplicas, FastReplicas, ReduceOptions, Replicas
 from convoy.planning.stages import stage_boundary
@@ -47,7 +47,7 @@ class TrainingParts:
     network: Network
     replicas: Replicas
     groups: Sequence[ParameterGroup]
-    pipeline: Pipeline
+    pipeline: TrainingPipeline
     trainer: Trainer
     ema: ExponentialMovingAverage
     validate: Validator | None
@@ -123,7 +123,7 @@ def build_training_network(context: ProcessContext) -> Network:
 
 def make_pipeline(
     context: ProcessContext, network: Network, loss: Loss, collect: Sequence[Callable[[], None]]
-) -> Pipeline:
+) -> TrainingPipeline:
     """Create the pipeline of this process's stages.
 
     `collect` has one function per stage, which collects the gradients of a micro-batch.
@@ -134,7 +134,7 @@ def make_pipeline(
         TrainingStage(*parts, plan.schedule, plan.batch.gradient_accumulation)
         for parts in zip(network.stage_modules, channels, collect, strict=True)
     ]
-    return Pipeline(stages, loss)
+    return classification_pipeline(stages, loss)
 
 
 def make_replicas(context: ProcessContext) -> Replicas:

@@ -10,7 +10,7 @@ from torch import Tensor
 from convoy.config.schema import build_config
 from convoy.layers.build import build_layers
 from convoy.models.network import plan_network
-from convoy.parallel.channels import P2PChannel, to_strides
+from convoy.parallel.channels import P2PChannel, TensorSpec, to_strides
 from convoy.parallel.slice import Slice, apply_route
 
 CPU = torch.device("cpu")
@@ -29,7 +29,8 @@ class RecordingChannel(P2PChannel):
     """A channel that records the tensors it sends and receives."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        super().__init__(shapes, CPU, None, 0, 0)  # type: ignore[arg-type]  # no group is needed
+        specs = [TensorSpec(shape) for shape in shapes]
+        super().__init__(specs, specs, CPU, None, 0, 0)  # type: ignore[arg-type]  # needs no group
         self.sent: list[Tensor] = []
         self.received: list[Tensor] = []
 

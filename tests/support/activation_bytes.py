@@ -22,7 +22,12 @@ from convoy.config.schema import build_config
 from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm
 from convoy.parallel.channels import StageChannels, connect
-from convoy.parallel.executor import Pipeline, PipelineInput, TrainingStage
+from convoy.parallel.executor import (
+    PipelineInput,
+    TrainingPipeline,
+    TrainingStage,
+    classification_pipeline,
+)
 from convoy.parallel.slice import RecomputedSlice, Slice
 from convoy.planning.plan import RunPlan, plan_run
 from convoy.planning.stages import stage_boundary
@@ -111,13 +116,13 @@ def measure_single_process(options: Options) -> Measured:
     return Measured(tracker.peak, 1)
 
 
-def _pipeline(plan: RunPlan, module: nn.Module, channels: StageChannels) -> Pipeline:
+def _pipeline(plan: RunPlan, module: nn.Module, channels: StageChannels) -> TrainingPipeline:
     def clear_gradients() -> None:
         module.zero_grad(set_to_none=True)
 
     count = plan.batch.gradient_accumulation
     stage = TrainingStage(module, channels, clear_gradients, plan.schedule, count)
-    return Pipeline([stage], nn.functional.cross_entropy)
+    return classification_pipeline([stage], nn.functional.cross_entropy)
 
 
 def compare(options: Options, measured: list[Measured]) -> list[Compared]:

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from convoy.parallel.channels import P2PChannel
+from convoy.parallel.channels import P2PChannel, TensorSpec
 from convoy.parallel.executor import MicroBatchResult
 from convoy.parallel.inference import InferencePipeline
 from support.pipelines import (
@@ -64,7 +64,7 @@ def count_remaining_tensors(group: dist.ProcessGroup, case: Case) -> int:
     channels = [
         link for item in channels_of(case, group) for link in (item.upstream, item.downstream)
     ]
-    shapes = {shape for link in channels if link is not None for shape in link.shapes}
+    shapes = {spec.shape for link in channels if link is not None for spec in link.sent_specs}
     gc.collect()
     return sum(isinstance(item, Tensor) and item.shape in shapes for item in gc.get_objects())
 
@@ -117,12 +117,13 @@ def _predictions(
 def receive_in_reverse_order(group: dist.ProcessGroup) -> list[float]:
     """Process 0 sends over two channels; process 1 receives the second message first."""
     shape = (2, 3)
+    specs = [TensorSpec(shape)]
     if dist.get_rank(group) == 0:
-        channels = [P2PChannel([shape], CPU, group, 1, tag) for tag in (1, 3)]
+        channels = [P2PChannel(specs, specs, CPU, group, 1, tag) for tag in (1, 3)]
         for transfer in [
             channel.send([torch.full(shape, float(channel.tag))]) for channel in channels
         ]:
             transfer.wait()
         return []
-    bundles = [P2PChannel([shape], CPU, group, 0, tag).receive() for tag in (3, 1)]
+    bundles = [P2PChannel(specs, specs, CPU, group, 0, tag).receive() for tag in (3, 1)]
     return [float(bundle[0].max()) for bundle in bundles]

@@ -13,9 +13,10 @@ from convoy.parallel.channels import StageChannels
 from convoy.parallel.executor import (
     Loss,
     MicroBatchResult,
-    Pipeline,
     PipelineInput,
+    TrainingPipeline,
     TrainingStage,
+    classification_pipeline,
 )
 from convoy.parallel.slice import Slice
 from convoy.planning.schedules import SCHEDULES
@@ -76,11 +77,11 @@ class SingleStage:
 
 def single_stage(
     module: nn.Module, loss: Loss, after_backward: Callable[[], None], micro_batches: int
-) -> Pipeline:
+) -> TrainingPipeline:
     """A pipeline of one stage."""
     schedule = SCHEDULES["sequential"]
     stage = TrainingStage(module, StageChannels(), after_backward, schedule, micro_batches)
-    return Pipeline([stage], loss)
+    return classification_pipeline([stage], loss)
 
 
 def short_name(config: NetworkConfig) -> str:

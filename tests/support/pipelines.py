@@ -27,7 +27,12 @@ from convoy.layers.norms import BatchNorm
 from convoy.models.layers import LayerPlan, LinearSpec, Shape, layer_costs
 from convoy.models.network import NetworkPlan
 from convoy.parallel.channels import StageChannels, connect
-from convoy.parallel.executor import MicroBatchResult, Pipeline, TrainingStage
+from convoy.parallel.executor import (
+    MicroBatchResult,
+    TrainingPipeline,
+    TrainingStage,
+    classification_pipeline,
+)
 from convoy.parallel.inference import InferencePipeline
 from convoy.parallel.slice import RecomputedSlice, Slice
 from convoy.planning.actions import Action, Backward, Forward
@@ -191,13 +196,13 @@ def pipeline_of(
     parts: Sequence[Trained],
     group: dist.ProcessGroup,
     schedule: Schedule | None = None,
-) -> Pipeline:
+) -> TrainingPipeline:
     order, count = schedule or case.order, case.micro_batches
     stages = [
         TrainingStage(part.module, channels, part.collect, order, count)
         for part, channels in zip(parts, channels_of(case, group), strict=True)
     ]
-    return Pipeline(stages, smooth)
+    return classification_pipeline(stages, smooth)
 
 
 def train_stage(group: dist.ProcessGroup, case: Case, updates: int = 1) -> StageResult:

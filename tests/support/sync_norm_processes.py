@@ -18,7 +18,12 @@ from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd, StepContext
 from convoy.parallel.channels import connect
 from convoy.parallel.collectives import PeerGroup
-from convoy.parallel.executor import Pipeline, PipelineInput, TrainingStage
+from convoy.parallel.executor import (
+    PipelineInput,
+    TrainingPipeline,
+    TrainingStage,
+    classification_pipeline,
+)
 from convoy.parallel.replicas import ExactReplicas, ReduceOptions, Replicas
 from convoy.planning.schedules import SCHEDULES
 from convoy.planning.stages import stage_boundary
@@ -86,13 +91,13 @@ class Worker:
             PendingStatistics(norms),
         )
 
-    def _pipeline(self) -> Pipeline:
+    def _pipeline(self) -> TrainingPipeline:
         case, batch = self.synced.case, self.synced.batch
         group = _group(self.synced.topology.stage_ranks(self.replica))
         stage = case.stages[self.stage]
         boundary = stage_boundary(case.network, stage, batch.micro_batch_size)
         (channels,) = connect([boundary], group, CPU)
-        return Pipeline(
+        return classification_pipeline(
             [
                 TrainingStage(
                     self.trained.module,
