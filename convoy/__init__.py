@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from convoy.api.checkpoints import average as average
     from convoy.api.checkpoints import export as export
     from convoy.api.checkpoints import validate as validate
+    from convoy.api.custom_loops import DistributedOptimizer as DistributedOptimizer
+    from convoy.api.custom_loops import pipeline as pipeline
     from convoy.api.data_benchmark import dataset_benchmark as dataset_benchmark
     from convoy.api.data_benchmark import infeed_benchmark as infeed_benchmark
     from convoy.api.inference import Prediction as Prediction
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from convoy.engine.loops import repeat as repeat
     from convoy.engine.loops import while_loop as while_loop
     from convoy.engine.outfeed import Outfeed as Outfeed
+    from convoy.engine.pipeline import Pipeline as Pipeline
     from convoy.errors import ConvoyError as ConvoyError
 
 __version__ = "0.1.0"
@@ -34,6 +37,8 @@ _HOMES = {
     "average": "convoy.api.checkpoints",
     "export": "convoy.api.checkpoints",
     "validate": "convoy.api.checkpoints",
+    "DistributedOptimizer": "convoy.api.custom_loops",
+    "pipeline": "convoy.api.custom_loops",
     "dataset_benchmark": "convoy.api.data_benchmark",
     "infeed_benchmark": "convoy.api.data_benchmark",
     "Prediction": "convoy.api.inference",
@@ -48,6 +53,7 @@ _HOMES = {
     "repeat": "convoy.engine.loops",
     "while_loop": "convoy.engine.loops",
     "Outfeed": "convoy.engine.outfeed",
+    "Pipeline": "convoy.engine.pipeline",
     "ConvoyError": "convoy.errors",
 }
 __all__ = ["__version__", *_HOMES]

@@ -1,18 +1,58 @@
 """Outfeed: results that leave a loop or a pipeline while it runs."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
 from threading import Condition
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from convoy.data.infeed import as_element, check_same_form
 
 # The loop iteration of the current thread: (loop, iteration); None outside of loops.
 current_iteration: ContextVar[tuple[int, int] | None] = ContextVar("iteration", default=None)
+
+
+@dataclass(frozen=True)
+class ResultExchange:
+    """Brings the results of all replicas to all processes."""
+
+    peers: dist.ProcessGroup | None  # the processes with results, one per replica
+    replicas: int
+    group: dist.ProcessGroup | None = None  # the processes of this replica
+    source: int = 0  # the process with results in `group`
+    is_source: bool = True
+
+    @classmethod
+    def of_processes(cls) -> "ResultExchange | None":
+        """Every process of torch.distributed is a replica, if there are several."""
+        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+            return None
+        return cls(dist.group.WORLD, dist.get_world_size())
+
+    def check_equal_counts(self, results: int) -> None:
+        counts = self.gather(torch.tensor([results])).flatten().tolist()
+        if {*counts} != {results}:
+            raise RuntimeError(
+                f"the replicas have {counts} results; all processes must run the same iterations "
+                "and call dequeue at the same time"
+            )
+
+    def gather(self, stacked: Tensor) -> Tensor:
+        """(iterations, …) → (iterations, replicas, …), or unchanged with one replica."""
+        stacked = stacked.contiguous()
+        if self.peers is not None:
+            parts = [torch.empty_like(stacked) for _ in range(self.replicas)]
+            if self.is_source and stacked.numel():
+                dist.all_gather(parts, stacked, group=self.peers)
+            stacked = torch.stack(parts, 1)
+        if self.group is not None and stacked.numel():
+            dist.broadcast(stacked, group=self.group, group_src=self.source)
+        return stacked
 
 
 class Outfeed:
@@ -37,6 +77,8 @@ class Outfeed:
         self._first: Any = None
         self._iteration: tuple[int, int] | None = None  # of the last result
         self._is_closed = False
+        self._exchange: ResultExchange | None = None
+        self._is_source = True  # whether this process has the results
         self._changed = Condition()
 
     def enqueue(self, result: Any) -> None:
@@ -45,31 +87,50 @@ class Outfeed:
         if iteration is not None and iteration == self._iteration:
             raise ValueError("enqueue was called twice in one iteration; enqueue one tuple or dict")
         self._iteration = iteration
-        value = _detach(as_element(result))
+        self.put(result)
+
+    def put(self, result: Any) -> None:
+        """Add a result. Called by pipelines, several times in an iteration."""
+        value = _detach(as_element(result)) if self._is_source else as_element(result)
         with self._changed:
             if self._first is None:
                 self._first = value
             check_same_form(value, self._first, "this result")
             if self.mode == "last":
                 self._results.clear()
-            while self._depth is not None and len(self._results) >= self._depth:
+            while self._is_full:
                 self._changed.wait()
             self._results.append(value)
             self._changed.notify_all()
 
+    @property
+    def _is_full(self) -> bool:
+        return self._is_source and self._depth is not None and len(self._results) >= self._depth
+
+    def connect(self, exchange: "ResultExchange | None", is_source: bool) -> None:
+        """Set how the results reach all processes; other processes than the source only count."""
+        self._exchange, self._is_source = exchange, is_source
+
     def dequeue(self) -> Any:
-        """Return the results so far and remove them: stacked as (iterations, …) in mode `all`."""
+        """Return the results so far and remove them: stacked as (iterations, …) in mode `all`.
+
+        With several replicas the shape is (iterations, replicas, …), or (replicas, …) in mode
+        `last`; all processes must call this, and all get the results.
+        """
         with self._changed:
             if self._first is None:
                 raise ValueError("nothing was enqueued yet")
             results = list(self._results)
             self._results.clear()
             self._changed.notify_all()
-        if self.mode == "last":
-            if not results:
-                raise ValueError("no result since the last dequeue")
-            return results[-1]
-        return _stack(results, self._first)
+        if self.mode == "last" and not results:
+            raise ValueError("no result since the last dequeue")
+        stacked = _stack(results, self._first)
+        exchange = self._exchange or ResultExchange.of_processes()
+        if exchange is not None:
+            exchange.check_equal_counts(len(results))
+            stacked = _map_tensors(exchange.gather, stacked)
+        return stacked if self.mode == "all" else _map_tensors(lambda tensor: tensor[-1], stacked)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the results that are available now, one iteration at a time."""
@@ -103,17 +164,23 @@ class Outfeed:
     def _check_streams(self) -> None:
         if self.mode == "last":
             raise RuntimeError("only an outfeed with mode 'all' can be iterated; use dequeue")
+        if not self._is_source:
+            raise RuntimeError("only the process of the last stage can iterate; use dequeue")
+
+
+def _map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    match value:
+        case Tensor():
+            return function(value)
+        case dict():
+            return {name: _map_tensors(function, inner) for name, inner in value.items()}
+        case _:
+            return tuple(_map_tensors(function, inner) for inner in value)
 
 
 def _detach(value: Any) -> Any:
     """Copy results: the loop may overwrite its tensors."""
-    match value:
-        case Tensor():
-            return value.detach().clone()
-        case dict():
-            return {name: _detach(inner) for name, inner in value.items()}
-        case _:
-            return tuple(_detach(inner) for inner in value)
+    return _map_tensors(lambda tensor: tensor.detach().clone(), value)
 
 
 def _stack(results: list[Any], form: Any) -> Any:

@@ -89,6 +89,10 @@ class FlatParameters:
             for name, weight in self.weights.items()
         }
 
+    def padded_ranges(self) -> dict[str, range]:
+        """The elements of each parameter with its padding, in memory order."""
+        return dict(self._padded_ranges)
+
     def parameter_extents(self) -> dict[str, range]:
         """The elements of each parameter, without padding."""
         return {

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -150,6 +151,16 @@ def fold_nodes(nodes: Iterable[Node], reduction: Reduction = MEAN) -> Tensor:
     return total
 
 
+class BufferStorage(Protocol):
+    """Memory for buffers that is outside the device between uses."""
+
+    def zeros(self, elements: int, like: Tensor) -> Tensor:
+        """Allocate zeros with the dtype of `like`."""
+
+    def evict(self) -> None:
+        """Free the memory of the device: the buffers are not needed soon."""
+
+
 GradientHook = Callable[[Sequence[Tensor]], None]
 
 
@@ -185,6 +196,8 @@ class GradientTree:
         self.gradient_format = gradient_format
         # Called with the gradients of some parameters at a time, before they are rounded.
         self.gradient_hook: GradientHook | None = None
+        self.result_dtype = flat.values.dtype  # of the reduced gradient
+        self.storage: BufferStorage | None = None  # None: the device of the parameters
         self.leaves = 0
         self.summed_weights: set[int] = set()  # indices of parameters that include the current leaf
         self._weights = list(flat.weights.values())
@@ -204,6 +217,8 @@ class GradientTree:
         self._leaf_buffers = []
         self.summed_weights.clear()
         self.leaves += 1
+        if self.storage is not None:
+            self.storage.evict()
 
     def register_summed_hook(self, hook: Callable[[], None]) -> None:
         """Call `hook` whenever a parameter's accumulated gradient is complete during the last
@@ -249,6 +264,8 @@ class GradientTree:
         if self.gradient_format != FLOAT32:  # fp32 gradients stay as they are
             gradients = [gradient.to(self.gradient_format.dtype) for gradient in gradients]
         leaf = [self.reduction.prepare_leaf(gradient, self.dtype) for gradient in gradients]
+        if self.storage is not None:
+            leaf = [gradient.to(self._leaf_buffers[0].vector.device) for gradient in leaf]
         columns = [[buffer.views[index] for index in indices] for buffer in self._leaf_buffers]
         if self._starts_node:
             torch._foreach_copy_(columns[0], leaf)
@@ -271,6 +288,12 @@ class GradientTree:
         if self._starts_node and self._free_buffers:
             self._leaf_buffers = [self._free_buffers.pop()]
         elif self._starts_node:  # padding stays 0: only the views are written
-            vector = torch.zeros_like(self.flat.values, dtype=self.dtype)
+            vector = self._new_vector()
             self._leaf_buffers = [_FlatBuffer(vector, self.flat.views(vector))]
         self._buffers.append(self._leaf_buffers[-1])
+
+    def _new_vector(self) -> Tensor:
+        if self.storage is None:
+            return torch.zeros_like(self.flat.values, dtype=self.dtype)
+        like = torch.empty(0, dtype=self.dtype, device=self.flat.values.device)
+        return self.storage.zeros(self.flat.elements, like)

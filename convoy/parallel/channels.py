@@ -83,6 +83,54 @@ def local_pair(
     )
 
 
+class BroadcastChannel:
+    """The downstream channels of a stage whose outputs several concurrent stages receive."""
+
+    def __init__(self, channels: Sequence[StageChannel]) -> None:
+        self.channels = channels
+
+    def send(self, bundle: Sequence[Tensor]) -> Transfer:
+        return _combine([channel.send(bundle) for channel in self.channels])
+
+    def prefetch(self) -> None:
+        for channel in self.channels:
+            channel.prefetch()
+
+    def receive(self) -> Bundle:
+        """The sum of the gradients, added in the order of autograd: the last branch first."""
+        first, *others = [channel.receive() for channel in self.channels][::-1]
+        for other in others:
+            first = tuple(total + gradient for total, gradient in zip(first, other, strict=True))
+        return first
+
+
+class JoinChannel:
+    """The upstream channels of a stage that receives the outputs of several concurrent stages."""
+
+    def __init__(self, channels: Sequence[StageChannel], gradient_counts: Sequence[int]) -> None:
+        """`gradient_counts` is the number of gradients that each of them receives."""
+        self.channels = channels
+        self.gradient_counts = gradient_counts
+
+    def send(self, bundle: Sequence[Tensor]) -> Transfer:
+        parts = iter(bundle)
+        counted = zip(self.channels, self.gradient_counts, strict=True)
+        sent = [(channel, [*islice(parts, count)]) for channel, count in counted]
+        return _combine([channel.send(part) for channel, part in sent if part])
+
+    def prefetch(self) -> None:
+        for channel in self.channels:
+            channel.prefetch()
+
+    def receive(self) -> Bundle:
+        return tuple(tensor for channel in self.channels for tensor in channel.receive())
+
+
+def _combine(transfers: Sequence[Transfer]) -> Transfer:
+    bundle = tuple(tensor for transfer in transfers for tensor in transfer.bundle)
+    return Transfer(bundle, [work for transfer in transfers for work in transfer.works])
+
+
 class P2PChannel:
     """A bidirectional channel between this process and the one with a neighboring stage.
 

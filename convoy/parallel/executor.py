@@ -272,8 +272,8 @@ class TrainingStage:
         gradients_in = [
             (index, gradient) for (index, _), gradient in zip(inputs, computed, strict=True)
         ]
-        activations.inputs = activations.outputs = ()  # the weight backward does not need them
         self._send_gradients(micro, activations, gradients_in)
+        activations.inputs = activations.outputs = ()  # the weight backward does not need them
         self._sent_activations.pop(micro, _NOTHING_SENT).wait()
 
     def backward_weight(self, micro: int) -> None:
@@ -320,8 +320,10 @@ class TrainingStage:
         """Send input gradients first, so that the previous stage can continue."""
         bundle = []
         for index, gradient in gradients:
-            assert gradient is not None, "the loss does not depend on a received tensor"
-            bundle.append(to_strides(gradient, activations.strides[index]))
+            if gradient is None:  # the loss does not depend on this input
+                bundle.append(torch.zeros_like(activations.inputs[index]))
+            else:
+                bundle.append(to_strides(gradient, activations.strides[index]))
         assert self.channels.upstream is not None, "only a stage with an upstream sends gradients"
         self._sent_gradients[micro] = self.channels.upstream.send(bundle)
 
@@ -352,11 +354,12 @@ class PipelineExecutor(Generic[InputT, ResultT]):
         self.objective = objective
         self.peak_stash_seen = 0  # the maximum number of stashed micro-batches, over all stages
         self._actions = _schedule_actions(self.stages)
-        first, last = self.stages[0], self.stages[-1]
-        is_fed_last = last.channels.downstream is None and first.channels.upstream is not None
-        self._fed_stage = last if is_fed_last else first  # reads a micro-batch in its forward pass
+        self._has_last = self.stages[-1].channels.downstream is None
+        entry_stages = [stage for stage in self.stages if stage.channels.upstream is None]
+        # Each of them reads a micro-batch in its forward pass; concurrent ones share it.
+        self._fed_stages = entry_stages or self.stages[-1 if self._has_last else 0 :][:1]
         self._micro_batches: Iterator[InputT] = iter(())
-        self._entered: dict[int, InputT] = {}  # read, but not yet used by the last stage
+        self._entered: dict[int, InputT] = {}  # read, and needed by later stages
         self._scale = 1.0
 
     def run(self, micro_batches: Iterable[InputT], scale: float = 1.0) -> list[ResultT]:
@@ -389,12 +392,12 @@ class PipelineExecutor(Generic[InputT, ResultT]):
 
     def _forward(self, stage: TrainingStage, micro: int, received: Bundle) -> list[ResultT]:
         """Run a forward pass; only the last stage returns a result."""
-        if stage is self._fed_stage:
+        if stage in self._fed_stages and micro not in self._entered:
             self._entered[micro] = next(self._micro_batches)
         if stage.channels.upstream is None:
             received = self.objective.first_inputs(self._entered[micro])
-        if self.stages[-1].channels.downstream is not None:  # the last stage is elsewhere
-            self._entered.clear()
+        if stage is self._fed_stages[-1] and not self._has_last:
+            del self._entered[micro]
         outputs = stage.forward(micro, received)
         stashed = sum(len(other.stash) for other in self.stages)
         self.peak_stash_seen = max(self.peak_stash_seen, stashed)
@@ -414,16 +417,19 @@ def classification_pipeline(stages: Sequence[TrainingStage], loss: Loss) -> Trai
 
 def _schedule_actions(stages: Sequence[TrainingStage]) -> list[_ScheduledAction]:
     """The actions of the stages of this process, in the order in which they run."""
-    by_index = {stage.channels.stage: stage for stage in stages}
+    by_index: dict[int, list[TrainingStage]] = {}
+    for stage in stages:  # concurrent stages have the same index
+        by_index.setdefault(stage.channels.stage, []).append(stage)
     first = stages[0]
     orders = timed_actions(first.schedule, first.channels.stages, first.micro_batches)
     timed_here = _merge_orders([order for order in orders if order[0].stage in by_index])
-    sources = [_input_channel(by_index[timed.stage].channels, timed.action) for timed in timed_here]
-    prefetched = prefetched_inputs(orders, timed_here)
+    pairs = [(timed, stage) for timed in timed_here for stage in by_index[timed.stage]]
+    sources = [_input_channel(stage.channels, timed.action) for timed, stage in pairs]
+    prefetched = prefetched_inputs(orders, [timed for timed, _ in pairs])
     return [
-        _ScheduledAction(by_index[timed.stage], timed.action, source, following if early else None)
-        for timed, source, following, early in zip(
-            timed_here, sources, [*sources[1:], None], prefetched, strict=True
+        _ScheduledAction(stage, timed.action, source, following if early else None)
+        for (timed, stage), source, following, early in zip(
+            pairs, sources, [*sources[1:], None], prefetched, strict=True
         )
     ]
 

@@ -47,29 +47,34 @@ class InferencePipeline:
 
         Only the first stage needs images. The train/eval mode of the modules is restored.
         """
+        bundles = (None if images is None else (images,) for images in batches)
         with _eval_mode([stage.module for stage in self._stages]):
-            yield from (
-                self._run_single_process(batches)
-                if self._processes == 1
-                else self._run_pipelined(batches)
-            )
+            for outputs in self.run_bundles(bundles):
+                yield None if outputs is None else outputs[0]
 
-    def _run_single_process(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor]:
-        """Run batch by batch; with no other process, nothing is prefetched."""
+    def run_bundles(self, batches: Iterable[Bundle | None]) -> Iterator[Bundle | None]:
+        """The same for stages with any number of tensors, in the current mode of the modules."""
+        if len(self._stages) == self._stages[0].channels.stages == 1:
+            yield from self._run_single_stage(batches)
+        else:
+            yield from self._run_pipelined(batches)
+
+    def _run_single_stage(self, batches: Iterable[Bundle | None]) -> Iterator[Bundle]:
+        """Run batch by batch; with no other stage, nothing is prefetched."""
         (stage,) = self._stages
-        for images in batches:
-            assert images is not None, "the first stage needs images"
-            yield stage.compute((images,))[0]
+        for bundle in batches:
+            assert bundle is not None, "the first stage needs inputs"
+            yield stage.compute(bundle)
 
-    def _run_pipelined(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
+    def _run_pipelined(self, batches: Iterable[Bundle | None]) -> Iterator[Bundle | None]:
         """Receive the next input during a computation, unless it is the same batch on the next
         stage of this process, which has not been sent yet."""
         steps = self._schedule_batches(batches)
         following = next(steps, None)
         while following is not None:
-            (stage, number, images), following = following, next(steps, None)
+            (stage, number, bundle), following = following, next(steps, None)
             upstream, downstream = stage.channels.upstream, stage.channels.downstream
-            received = images if upstream is None else upstream.receive()
+            received = bundle if upstream is None else upstream.receive()
             if following is not None and following[1] != number:
                 next_upstream = following[0].channels.upstream
                 if next_upstream is not None:
@@ -79,20 +84,20 @@ class InferencePipeline:
                 stage.last_send.wait()
                 stage.last_send = downstream.send(outputs)
             if stage is self._stages[-1]:
-                yield outputs[0] if downstream is None else None
+                yield outputs if downstream is None else None
         for stage in self._stages:
             stage.last_send.wait()
 
     def _schedule_batches(
-        self, batches: Iterable[Tensor | None]
+        self, batches: Iterable[Bundle | None]
     ) -> Iterator[tuple[_ForwardStage, int, Bundle]]:
-        """Yield (stage, batch number, images) in order; images only where they exist."""
+        """Yield (stage, batch number, inputs) in order; inputs only where they exist."""
         numbered = enumerate(batches)
         group_size = self._processes if len(self._stages) > 1 else 1
         while group := list(islice(numbered, group_size)):
             for stage in self._stages:
-                for number, images in group:
-                    yield stage, number, () if images is None else (images,)
+                for number, bundle in group:
+                    yield stage, number, bundle or ()
 
 
 @contextmanager

@@ -83,9 +83,7 @@ def init_process_groups(
         raise ConfigError(
             f"--device {rendezvous.device} does not support several processes; use --device cpu"
         )
-    if rendezvous.single_host:
-        _bind_to_loopback()
-    _init_world(rank, processes, rendezvous)
+    init_world(rank, processes, rendezvous)
     coordinates = topology.coordinates(rank)
     stage_ranks = topology.stage_ranks(coordinates.replica)
     replica_ranks = topology.replica_ranks(coordinates.stage)
@@ -93,13 +91,16 @@ def init_process_groups(
     first = coordinates.replica - index
     return ProcessGroups(
         world=RankGroup(tuple(range(processes)), rank, dist.group.WORLD),
-        pipeline=_new_group(stage_ranks, coordinates.stage, rendezvous),
-        data_parallel=_new_group(replica_ranks, coordinates.replica, rendezvous),
-        norm_sync=_new_group(replica_ranks[first : first + norm_sync], index, rendezvous),
+        pipeline=new_group(stage_ranks, coordinates.stage, rendezvous),
+        data_parallel=new_group(replica_ranks, coordinates.replica, rendezvous),
+        norm_sync=new_group(replica_ranks[first : first + norm_sync], index, rendezvous),
     )
 
 
-def _init_world(rank: int, processes: int, rendezvous: Rendezvous) -> None:
+def init_world(rank: int, processes: int, rendezvous: Rendezvous) -> None:
+    """Connect all processes."""
+    if rendezvous.single_host:
+        _bind_to_loopback()
     timeout = timedelta(seconds=rendezvous.timeout_seconds)
     store = None
     if rendezvous.file is not None:
@@ -122,7 +123,7 @@ def _init_world(rank: int, processes: int, rendezvous: Rendezvous) -> None:
         ) from error
 
 
-def _new_group(ranks: Sequence[int], index: int, rendezvous: Rendezvous) -> RankGroup:
+def new_group(ranks: Sequence[int], index: int, rendezvous: Rendezvous) -> RankGroup:
     """Create a group. Only members take part; all ranks create groups in the same order."""
     if len(ranks) == 1:
         return RankGroup(tuple(ranks), index, None)

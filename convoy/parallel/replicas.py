@@ -72,7 +72,7 @@ class Replicas:
         """
         total = fold_nodes(tree.nodes(), tree.reduction)
         finished = tree.reduction.finalize(total, tree.leaves, out=total)
-        return finished.to(tree.flat.values.dtype)
+        return finished.to(tree.result_dtype)
 
     def all_gather_shards(self, values: Tensor) -> None:
         """Fill a flat vector with the updated ranges of all replicas."""
@@ -126,7 +126,7 @@ class ReplicaGroup(Replicas, ABC):
         self.reducer_for(tree, tree.leaves).finish()
         shard = self.shard_range(tree.flat.elements)
         result = tree.nodes()[0].vector[shard.start : shard.stop]
-        return result.to(tree.flat.values.dtype)
+        return result.to(tree.result_dtype)
 
     def shards(self, elements: int) -> Shards:
         return Shards(elements, self.peers.replicas)

@@ -25,6 +25,7 @@ class Timetable:
     column_unit: str  # name of a column
     rows: tuple[tuple[Cell, ...], ...]
     row_name: str = "stage"
+    row_labels: tuple[str, ...] | None = None  # by default the name and the index of each row
 
     @property
     def columns(self) -> int:
@@ -47,7 +48,8 @@ def draw_timetable(timetable: Timetable, width: int = sys.maxsize) -> list[str]:
 
     The first and the last column are always shown, even if they exceed a very small width.
     """
-    rows = [f"{timetable.row_name} {row}" for row in range(len(timetable.rows))]
+    numbered = [f"{timetable.row_name} {row}" for row in range(len(timetable.rows))]
+    rows = timetable.row_labels or numbered
     labels = [timetable.column_unit, *rows]
     side = max(map(len, labels))
     table = [[label.ljust(side) for label in labels], *_fit(timetable, width - side)]

@@ -1,0 +1,358 @@
+"""Stages that the user defines: functions or modules from tensors to tensors, for `pipeline`.
+
+The outputs of a stage are the arguments of the next one: a tensor or a tuple as positional
+arguments, a dictionary as keyword arguments.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from convoy.batch import Bundle
+from convoy.parallel.channels import TensorSpec
+from convoy.planning.memory import segment_starts
+from convoy.rng import key
+
+StageFunction = Callable[..., Any]
+
+
+class ArgumentForm(NamedTuple):
+    """How a bundle is passed to a function: positional arguments, then keyword arguments."""
+
+    positional: int
+    keywords: tuple[str, ...] = ()
+
+    def __add__(self, other: object) -> "ArgumentForm":
+        assert isinstance(other, ArgumentForm)
+        return ArgumentForm(self.positional + other.positional, self.keywords + other.keywords)
+
+    def call(self, function: StageFunction, bundle: Bundle) -> Any:
+        keywords = dict(zip(self.keywords, bundle[self.positional :], strict=True))
+        return function(*bundle[: self.positional], **keywords)
+
+    def describe(self, bundle: Bundle) -> str:
+        names = [f"{name}=" for name in self.keywords]
+        prefixes = [""] * self.positional + names
+        specs = [f"{tuple(item.shape)} {str(item.dtype).removeprefix('torch.')}" for item in bundle]
+        pairs = zip(prefixes, specs, strict=True)
+        return ", ".join(prefix + spec for prefix, spec in pairs) or "nothing"
+
+
+def flatten(value: Any, where: str) -> tuple[Bundle, ArgumentForm]:
+    """The tensors of a value, and how they are passed on."""
+    match value:
+        case None:
+            return (), ArgumentForm(0)
+        case Tensor():
+            return (value,), ArgumentForm(1)
+        case dict():
+            bundle, form = tuple(value.values()), ArgumentForm(0, tuple(map(str, value)))
+        case tuple() | list():
+            bundle, form = tuple(value), ArgumentForm(len(value))
+        case _:
+            bundle, form = (value,), ArgumentForm(1)
+    for item in bundle:
+        if not isinstance(item, Tensor):
+            raise TypeError(
+                f"{where} returns a {type(item).__name__}; a stage returns a tensor, or a tuple or "
+                "dictionary of tensors"
+            )
+    return bundle, form
+
+
+def unflatten(bundle: Bundle, form: ArgumentForm) -> Any:
+    """A value with these tensors."""
+    if form.keywords:
+        return dict(zip(form.keywords, bundle, strict=True))
+    return bundle[0] if form.positional == 1 else bundle
+
+
+@dataclass(frozen=True)
+class StageNode:
+    """A stage, or one of several concurrent stages, and the process or device that runs it."""
+
+    index: int  # of the stage; concurrent stages have the same one
+    branch: int
+    branches: int
+    function: StageFunction
+    device: int
+
+    @property
+    def name(self) -> str:
+        letter = chr(ord("a") + self.branch) if self.branches > 1 else ""
+        return f"stage {self.index}{letter}"
+
+
+def modules_of(function: StageFunction) -> list[nn.Module]:
+    """The modules that a stage uses: itself, or those that a function refers to by name."""
+    if isinstance(function, nn.Module):
+        return [function]
+    if isinstance(function, partial):
+        values = [function.func, *function.args, *function.keywords.values()]
+        return [module for value in values for module in _modules_in(value)]
+    if inspect.ismethod(function):
+        return [*_modules_in(function.__self__), *modules_of(function.__func__)]
+    if not inspect.isfunction(function):
+        return []
+    variables = inspect.getclosurevars(function)
+    values = [*variables.nonlocals.values(), *variables.globals.values()]
+    return [module for value in values for module in _modules_in(value)]
+
+
+def _modules_in(value: Any) -> list[nn.Module]:
+    match value:
+        case nn.Module():
+            return [value]
+        case dict():
+            return [module for item in value.values() for module in _modules_in(item)]
+        case list() | tuple():
+            return [module for item in value for module in _modules_in(item)]
+        case _ if inspect.isfunction(value) and value.__module__ != "torch":
+            return []
+    return []
+
+
+class StageModule(nn.Module):
+    """Runs a stage in a pipeline: random numbers depend only on the update and the micro-batch."""
+
+    def __init__(self, node: StageNode, form: ArgumentForm, segments: Sequence[range]) -> None:
+        """`segments` divides a sequential module into parts that are recomputed one at a time;
+        without segments, nothing is recomputed."""
+        super().__init__()
+        self.node = node
+        self.form = form
+        self.used = nn.ModuleList(modules_of(node.function))
+        self.segments = segments
+        self.seed = torch.initial_seed()
+        self.context: Callable[[], AbstractContextManager[None]] = nullcontext  # of forward passes
+        self.update, self.micro = 0, 0
+
+    def train(self, mode: bool = True) -> "StageModule":
+        """The user decides on the mode of the modules."""
+        del mode
+        return self
+
+    def start_update(self, update: int, first_micro: int) -> None:
+        self.update, self.micro = update, first_micro
+
+    def forward(self, *bundle: Tensor) -> Bundle:
+        torch.manual_seed(key(self.seed % 2**63, self.update, self.micro, self.node.name) % 2**63)
+        self.micro += 1
+        with self.context():
+            if not (self.segments and torch.is_grad_enabled()):
+                return self._outputs(self.form.call(self.node.function, bundle))
+            value: Any = bundle
+            for part in self.segments:
+                value = self._recompute(part, value)
+            return self._outputs(value)
+
+    def _outputs(self, value: Any) -> Bundle:
+        return flatten(value, self.node.name)[0]
+
+    def _recompute(self, part: range, value: Any) -> Any:
+        """Run a segment whose activations are computed again in the backward pass."""
+        arguments = value if part.start == 0 else (value,)
+        return checkpoint(
+            partial(self._run_segment, part),
+            *arguments,
+            use_reentrant=False,
+            context_fn=lambda: (nullcontext(), self._without_statistics()),
+        )
+
+    def _run_segment(self, part: range, *arguments: Tensor) -> Any:
+        function = self.node.function
+        if not isinstance(function, nn.Sequential):
+            return self.form.call(function, arguments)
+        value: Any = self.form.call(function[part.start], arguments)
+        for layer in list(function)[part.start + 1 : part.stop]:
+            value = layer(value)
+        return value
+
+    @contextmanager
+    def _without_statistics(self) -> Iterator[None]:
+        """Batch norm must not update its running statistics a second time."""
+        norms = [module for module in self.used.modules() if isinstance(module, _BatchNorm)]
+        before = [
+            (norm, norm.momentum, {key: buffer.clone() for key, buffer in norm.named_buffers()})
+            for norm in norms
+        ]
+        try:
+            yield
+        finally:
+            for norm, _, buffers in before:
+                for name, buffer in buffers.items():
+                    norm.get_buffer(name).copy_(buffer)
+
+
+def recomputed_segments(function: StageFunction, checkpoints: Sequence[str]) -> list[range]:
+    """The parts of a stage that are recomputed separately: a new one after each checkpoint."""
+    if not isinstance(function, nn.Sequential):
+        return [range(1)]
+    names = [name for name, _ in function.named_children()]
+    return [
+        range(*bounds) for bounds in pairwise([*segment_starts(names, checkpoints), len(names)])
+    ]
+
+
+@dataclass(frozen=True)
+class StageTrace:
+    """What one micro-batch shows of a stage, all its branches together."""
+
+    inputs: tuple[TensorSpec, ...]
+    inputs_with_gradients: tuple[int, ...]
+    form: ArgumentForm  # of its arguments
+    outputs: tuple[tuple[TensorSpec, ...], ...]  # of each branch
+    parameters: tuple[tuple[nn.Parameter, ...], ...]  # that each branch uses
+
+
+@dataclass(frozen=True)
+class PipelineTrace:
+    stages: tuple[StageTrace, ...]
+    output_form: ArgumentForm
+    last_outputs: Bundle
+
+
+@torch.enable_grad()
+def trace_stages(
+    stages: Sequence[Sequence[StageNode]],
+    arguments: tuple[Bundle, ArgumentForm],
+    trained: Iterable[nn.Parameter],
+) -> PipelineTrace:
+    """Run the forward pass of one micro-batch, and check the rules for stages."""
+    parameters = set(trained)
+    bundle, form = arguments
+    traces: list[StageTrace] = []
+    for nodes in stages:
+        inputs = tuple(_as_leaf(tensor) for tensor in bundle)
+        runs = [_run_branch(node, inputs, form, parameters) for node in nodes]
+        with_gradients = tuple(i for i, tensor in enumerate(inputs) if tensor.requires_grad)
+        outputs = tuple(tuple(map(_spec, run.outputs)) for run in runs)
+        used = tuple(run.parameters for run in runs)
+        specs = tuple(map(_spec, inputs))
+        traces.append(StageTrace(specs, with_gradients, form, outputs, used))
+        bundle = tuple(tensor for run in runs for tensor in run.outputs)
+        form = sum((run.form for run in runs[1:]), runs[0].form)
+        if form.positional and form.keywords:
+            raise TypeError(
+                f"the branches of stage {nodes[0].index} return tuples and dictionaries"
+            )
+    return PipelineTrace(tuple(traces), form, bundle)
+
+
+def _as_leaf(tensor: Tensor) -> Tensor:
+    """A stage gets its inputs without their graph."""
+    return tensor.detach().requires_grad_(tensor.requires_grad)
+
+
+def _spec(tensor: Tensor) -> TensorSpec:
+    return TensorSpec(tuple(tensor.shape), tensor.dtype)
+
+
+class _BranchRun(NamedTuple):
+    outputs: Bundle
+    form: ArgumentForm
+    parameters: tuple[nn.Parameter, ...]
+
+
+def _run_branch(
+    node: StageNode, inputs: Bundle, form: ArgumentForm, trained: set[nn.Parameter]
+) -> _BranchRun:
+    """Run a branch without lasting effects, and record the parameters it uses."""
+    _check_arguments(node, inputs, form)
+    modules = nn.ModuleList(modules_of(node.function))
+    weights = [*modules.parameters(), *trained]
+    versions = [weight._version for weight in weights]
+    before = [(buffer, buffer.clone()) for buffer in modules.buffers()]
+    watch = _TensorWatch([*inputs, *modules.buffers()], weights)
+    with torch.random.fork_rng(), watch:
+        value = form.call(node.function, inputs)
+    with torch.no_grad():
+        for buffer, values in before:
+            buffer.copy_(values)
+    if [weight._version for weight in weights] != versions:
+        raise ValueError(
+            f"{node.name} modifies a parameter; only the optimizer may, after the micro-batches"
+        )
+    if watch.strays:
+        raise ValueError(
+            f"{node.name} uses a tensor of shape {watch.strays[0]} that is neither an argument nor "
+            "a parameter or buffer of a module; pass it through the inputs or the infeed"
+        )
+    outputs, output_form = flatten(value, node.name)
+    return _BranchRun(outputs, output_form, tuple(w for w in watch.used if w in trained))
+
+
+def _check_arguments(node: StageNode, inputs: Bundle, form: ArgumentForm) -> None:
+    function = node.function.forward if isinstance(node.function, nn.Module) else node.function
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return
+    try:
+        signature.bind(*[None] * form.positional, **dict.fromkeys(form.keywords))
+    except TypeError as error:
+        takes = ", ".join(signature.parameters) or "nothing"
+        text = f"{node.name} takes ({takes}), but is given {form.describe(inputs)}: {error}"
+        raise TypeError(text) from error
+
+
+class _TensorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
+    """Records which parameters operations use, and tensors whose origin is unknown.
+
+    Tensors are recognized by their memory, because autograd replaces tensor objects. No public API
+    of torch shows the inputs of all operations.
+    """
+
+    def __init__(self, known: Iterable[Tensor], weights: Iterable[nn.Parameter]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # untyped in torch
+        weights = list(weights)
+        self._known = {_storage(tensor): tensor for tensor in [*known, *weights]}  # kept alive
+        self._weights = {(_storage(w), w.storage_offset()): w for w in weights}
+        self.used: dict[nn.Parameter, None] = {}
+        self.strays: list[tuple[int, ...]] = []
+
+    def __torch_dispatch__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        del types
+        keywords = dict(kwargs or {})
+        for tensor in _tensors((args, keywords)):
+            if _storage(tensor) not in self._known:
+                self.strays.append(tuple(tensor.shape))
+            weight = self._weights.get((_storage(tensor), tensor.storage_offset()))
+            if weight is not None:
+                self.used[weight] = None
+        result = function(*args, **keywords)
+        for tensor in _tensors(result):
+            self._known.setdefault(_storage(tensor), tensor)
+        return result
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    match value:
+        case Tensor():
+            yield value
+        case dict():
+            for item in value.values():
+                yield from _tensors(item)
+        case tuple() | list():
+            for item in value:
+                yield from _tensors(item)

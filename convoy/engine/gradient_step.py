@@ -1,0 +1,255 @@
+"""Gradient accumulation, reduction over replicas and the step of any torch optimizer."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from convoy.engine.node_channels import ProcessLayout
+from convoy.engine.offload import OffloadedState, accumulator_storage
+from convoy.numerics.flat import FlatParameters
+from convoy.numerics.gradients import REDUCTIONS, GradientTree, Reduction
+from convoy.parallel.collectives import wait_all
+from convoy.parallel.replicas import ReplicaGroup
+
+DtypeChoice = torch.dtype | Callable[[Tensor], torch.dtype | None] | None
+GradientMap = Callable[[Tensor, nn.Parameter], Tensor]
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """How gradients are accumulated, and where the state of the optimizer is."""
+
+    gradient_accumulation: int = 1
+    accumulator_dtype: DtypeChoice = None  # None: that of each parameter
+    reduction: str = "mean"
+    map_gradient: GradientMap | None = None
+    offload_optimizer: bool = False
+    offload_accumulators: bool = False
+    shard_optimizer: bool = False
+
+    def __post_init__(self) -> None:
+        count = self.gradient_accumulation
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise TypeError(f"gradient_accumulation must be an integer, got {count!r}")
+        if not 1 <= count < 2**31:
+            raise ValueError(f"gradient_accumulation must be between 1 and 2**31 - 1, got {count}")
+        if self.reduction not in REDUCTIONS:
+            names = ", ".join(map(repr, REDUCTIONS))
+            raise ValueError(f"reduction must be one of {names}, got {self.reduction!r}")
+
+    def dtype_of(self, parameter: nn.Parameter) -> torch.dtype:
+        """The dtype in which the gradient of a parameter is accumulated."""
+        chosen = self.accumulator_dtype
+        if not (chosen is None or isinstance(chosen, torch.dtype)):
+            chosen = chosen(parameter)
+        if not isinstance(chosen, torch.dtype | None):
+            raise TypeError(f"accumulator_dtype must give a torch.dtype, got {chosen!r}")
+        return chosen or parameter.dtype
+
+
+@dataclass(frozen=True)
+class _SumOfReplicaMeans(Reduction):
+    """The sum over the micro-batches of a replica, averaged over the replicas."""
+
+    replicas: int
+
+    def finalize(self, total: Tensor, micro_batches: int, out: Tensor) -> Tensor:
+        del micro_batches
+        return torch.div(total, self.replicas, out=out)
+
+
+def _make_reduction(name: str, replicas: int) -> Reduction:
+    if name == "sum" and replicas > 1:
+        return _SumOfReplicaMeans(replicas)
+    return REDUCTIONS[name]
+
+
+class GradientStep:
+    """Accumulates the gradients of parameters and applies them with a torch optimizer.
+
+    Gradients are summed along a fixed tree over the micro-batches of all replicas, so the result
+    does not depend on the number of replicas.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        groups: Sequence[Sequence[nn.Parameter]],
+        layout: ProcessLayout,
+        options: StepOptions,
+    ) -> None:
+        """`groups` are the parameters whose gradients are collected together; see `collect`."""
+        self.optimizer = optimizer
+        self.replicas = layout.data_parallel
+        self.options = options
+        self._trees = [self._make_trees(parameters, layout) for parameters in groups]
+        self._owners = _assign_owners([tree.flat for tree in self.trees], layout)
+        self._state = OffloadedState(optimizer) if options.offload_optimizer else None
+
+    @property
+    def trees(self) -> list[GradientTree]:
+        return [tree for trees in self._trees for tree in trees]
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of this replica that are accumulated and not applied."""
+        return max((tree.leaves for tree in self.trees), default=0)
+
+    def _make_trees(
+        self, parameters: Iterable[nn.Parameter], layout: ProcessLayout
+    ) -> list[GradientTree]:
+        """One tree per dtype and device of parameters, and dtype of the accumulator."""
+        reduction = _make_reduction(self.options.reduction, layout.replicas)
+        storage = accumulator_storage(self.options.offload_accumulators)
+
+        def kind(parameter: nn.Parameter) -> tuple[str, str, torch.dtype]:
+            dtype = self.options.dtype_of(parameter)
+            return str(parameter.dtype), str(parameter.device), dtype
+
+        trees = []
+        ordered = sorted(parameters, key=lambda parameter: str(kind(parameter)))
+        for (_, _, dtype), members in groupby(ordered, kind):
+            weights = {str(index): weight for index, weight in enumerate(members)}
+            first_leaf = layout.replica * self.options.gradient_accumulation
+            tree = GradientTree(
+                FlatParameters(weights, no_decay=()), first_leaf, dtype, reduction=reduction
+            )
+            tree.result_dtype = dtype
+            tree.storage = storage
+            trees.append(tree)
+        return trees
+
+    def collect(self, group: int = 0) -> None:
+        """Accumulate and clear the gradients of one micro-batch, for one group of parameters."""
+        for tree in self._trees[group]:
+            tree.collect()
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Reduce the gradients over micro-batches and replicas, and update the parameters."""
+        for tree, owners in zip(self.trees, self._owners, strict=True):
+            total = self.replicas.reduce(tree).to(tree.flat.values.device)
+            self._set_gradients(tree.flat, tree.flat.views(total), owners)
+        if self._state is not None:
+            self._state.fetch()
+        self.optimizer.step()
+        if self._state is not None:
+            self._state.evict()
+        for tree, owners in zip(self.trees, self._owners, strict=True):
+            for weight in tree.flat.weights.values():
+                weight.grad = None
+            if self.options.shard_optimizer and isinstance(self.replicas, ReplicaGroup):
+                parts = owners.parts(tree.flat)
+                wait_all(self.replicas.peers.exchange_parts(parts))
+            tree.clear()
+
+    def _set_gradients(
+        self, flat: FlatParameters, gradients: Sequence[Tensor], owners: "ParameterOwners"
+    ) -> None:
+        """Set `grad` of the parameters that this replica updates."""
+        for (name, weight), gradient in zip(flat.weights.items(), gradients, strict=True):
+            if self.options.shard_optimizer and name not in owners.local:
+                continue  # torch optimizers skip parameters without a gradient
+            mapped = gradient
+            if self.options.map_gradient is not None:
+                mapped = self.options.map_gradient(gradient, weight)
+                if mapped.shape != weight.shape:
+                    raise ValueError(
+                        f"map_gradient returned the shape {tuple(mapped.shape)} for a parameter of "
+                        f"shape {tuple(weight.shape)}"
+                    )
+            weight.grad_dtype = None  # any dtype is allowed
+            weight.grad = mapped
+
+
+@dataclass(frozen=True)
+class ParameterOwners:
+    """Which replica updates each parameter of a flat vector, if the optimizer state is sharded.
+
+    Whole parameters, so that any optimizer works; each replica has a contiguous part.
+    """
+
+    ranges: Sequence[range]  # elements by replica
+    local: frozenset[str]  # parameters of this replica
+
+    def parts(self, flat: FlatParameters) -> list[Tensor]:
+        return [flat.values[part.start : part.stop] for part in self.ranges]
+
+
+def _assign_owners(flats: Sequence[FlatParameters], layout: ProcessLayout) -> list[ParameterOwners]:
+    count, here = layout.replicas, layout.replica
+    result = []
+    for flat in flats:
+        ranges = flat.padded_ranges()
+        stops = [0] * count
+        names: set[str] = set()
+        for name, elements in ranges.items():
+            # The replica in whose equal share the middle of the parameter is.
+            middle = (elements.start + elements.stop) // 2
+            owner = min(count - 1, middle * count // max(1, flat.elements))
+            stops[owner] = elements.stop
+            if owner == here:
+                names.add(name)
+        for index in range(1, count):
+            stops[index] = max(stops[index], stops[index - 1])
+        starts = [0, *stops[:-1]]
+        parts = [range(start, stop) for start, stop in zip(starts, stops, strict=True)]
+        result.append(ParameterOwners(parts, frozenset(names)))
+    return result
+
+
+class AccumulatingOptimizer:
+    """A torch optimizer whose `step` accumulates gradients, and updates at every n-th call."""
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, layout: ProcessLayout, options: StepOptions
+    ) -> None:
+        checked: Any = optimizer
+        if not isinstance(checked, torch.optim.Optimizer):
+            name = type(checked).__name__
+            raise TypeError(f"optimizer must be a torch.optim.Optimizer, got {name}")
+        groups = optimizer.param_groups
+        parameters = [item for group in groups for item in group["params"] if item.requires_grad]
+        for parameter in parameters if layout.peers is not None else ():
+            dist.broadcast(parameter.data, group=layout.peers, group_src=0)
+        self.optimizer = optimizer
+        self.updates = 0  # so far
+        self._parameters = parameters
+        self._count = options.gradient_accumulation
+        self._step = GradientStep(optimizer, [parameters], layout, options)
+
+    def step(self) -> None:
+        """Accumulate and clear the gradients; update if enough are accumulated."""
+        missing = [parameter for parameter in self._parameters if parameter.grad is None]
+        if missing:
+            raise ValueError(
+                f"{len(missing)} of {len(self._parameters)} parameters have no gradient, the first "
+                f"one of shape {tuple(missing[0].shape)}; call backward first, and remove "
+                "parameters that the loss does not depend on from the optimizer"
+            )
+        self._step.collect()
+        if self._step.micro_batches == self._count:
+            self._step.apply()
+            self.updates += 1
+
+    def zero_grad(self) -> None:
+        """Clear gradients that were not accumulated by `step`."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the torch optimizer; with `shard_optimizer`, that of this replica."""
+        if self._step.micro_batches:
+            raise ValueError(
+                f"{self._step.micro_batches} of {self._count} micro-batches are accumulated; save "
+                "after an update"
+            )
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state)
