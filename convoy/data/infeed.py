@@ -114,6 +114,11 @@ class Infeed:
             self._peeked = moved
         return self._peeked
 
+    def skip(self) -> None:
+        """Count an element that another process of this replica receives."""
+        self.close()
+        self._position += 1
+
     def assign(self, share: InfeedShare) -> None:
         """Choose the elements of this replica, before the first one is received."""
         if self._elements is not None and share != self._share:

@@ -122,16 +122,38 @@ def _modules_in(value: Any) -> list[nn.Module]:
     return []
 
 
+@dataclass(frozen=True)
+class StageTrace:
+    """What one micro-batch shows of a stage, all its branches together."""
+
+    inputs: tuple[TensorSpec, ...]
+    inputs_with_gradients: tuple[int, ...]
+    form: ArgumentForm  # of its arguments
+    outputs: tuple[tuple[TensorSpec, ...], ...]  # of each branch
+    used: tuple[tuple[Tensor, ...], ...]  # parameters and buffers that each branch uses
+
+
+@dataclass(frozen=True)
+class PipelineTrace:
+    stages: tuple[StageTrace, ...]
+    output_form: ArgumentForm
+    last_outputs: Bundle
+
+
 class StageModule(nn.Module):
     """Runs a stage in a pipeline: random numbers depend only on the update and the micro-batch."""
 
-    def __init__(self, node: StageNode, form: ArgumentForm, segments: Sequence[range]) -> None:
+    def __init__(self, node: StageNode, trace: StageTrace, segments: Sequence[range]) -> None:
         """`segments` divides a sequential module into parts that are recomputed one at a time;
         without segments, nothing is recomputed."""
         super().__init__()
         self.node = node
-        self.form = form
-        self.used = nn.ModuleList(modules_of(node.function))
+        self.form = trace.form
+        used = set(trace.used[node.branch])
+        parents = nn.ModuleList(modules_of(node.function))
+        self.used = nn.ModuleList(
+            module for module in parents.modules() if not used.isdisjoint(_direct_tensors(module))
+        )
         self.segments = segments
         self.seed = torch.initial_seed()
         self.context: Callable[[], AbstractContextManager[None]] = nullcontext  # of forward passes
@@ -181,17 +203,17 @@ class StageModule(nn.Module):
     @contextmanager
     def _without_statistics(self) -> Iterator[None]:
         """Batch norm must not update its running statistics a second time."""
-        norms = [module for module in self.used.modules() if isinstance(module, _BatchNorm)]
-        before = [
-            (norm, norm.momentum, {key: buffer.clone() for key, buffer in norm.named_buffers()})
-            for norm in norms
-        ]
+        norms = [module for module in self.used if isinstance(module, _BatchNorm)]
+        before = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
         try:
             yield
-        finally:
-            for norm, _, buffers in before:
-                for name, buffer in buffers.items():
-                    norm.get_buffer(name).copy_(buffer)
+        finally:  # torch stops a recomputation early by an exception
+            for buffer, values in before:
+                buffer.copy_(values)
+
+
+def _direct_tensors(module: nn.Module) -> list[Tensor]:
+    return [*module.parameters(recurse=False), *module.buffers(recurse=False)]
 
 
 def recomputed_segments(function: StageFunction, checkpoints: Sequence[str]) -> list[range]:
@@ -202,24 +224,6 @@ def recomputed_segments(function: StageFunction, checkpoints: Sequence[str]) -> 
     return [
         range(*bounds) for bounds in pairwise([*segment_starts(names, checkpoints), len(names)])
     ]
-
-
-@dataclass(frozen=True)
-class StageTrace:
-    """What one micro-batch shows of a stage, all its branches together."""
-
-    inputs: tuple[TensorSpec, ...]
-    inputs_with_gradients: tuple[int, ...]
-    form: ArgumentForm  # of its arguments
-    outputs: tuple[tuple[TensorSpec, ...], ...]  # of each branch
-    parameters: tuple[tuple[nn.Parameter, ...], ...]  # that each branch uses
-
-
-@dataclass(frozen=True)
-class PipelineTrace:
-    stages: tuple[StageTrace, ...]
-    output_form: ArgumentForm
-    last_outputs: Bundle
 
 
 @torch.enable_grad()
@@ -237,7 +241,7 @@ def trace_stages(
         runs = [_run_branch(node, inputs, form, parameters) for node in nodes]
         with_gradients = tuple(i for i, tensor in enumerate(inputs) if tensor.requires_grad)
         outputs = tuple(tuple(map(_spec, run.outputs)) for run in runs)
-        used = tuple(run.parameters for run in runs)
+        used = tuple(run.used for run in runs)
         specs = tuple(map(_spec, inputs))
         traces.append(StageTrace(specs, with_gradients, form, outputs, used))
         bundle = tuple(tensor for run in runs for tensor in run.outputs)
@@ -261,7 +265,7 @@ def _spec(tensor: Tensor) -> TensorSpec:
 class _BranchRun(NamedTuple):
     outputs: Bundle
     form: ArgumentForm
-    parameters: tuple[nn.Parameter, ...]
+    used: tuple[Tensor, ...]
 
 
 def _run_branch(
@@ -273,12 +277,14 @@ def _run_branch(
     weights = [*modules.parameters(), *trained]
     versions = [weight._version for weight in weights]
     before = [(buffer, buffer.clone()) for buffer in modules.buffers()]
-    watch = _TensorWatch([*inputs, *modules.buffers()], weights)
-    with torch.random.fork_rng(), watch:
-        value = form.call(node.function, inputs)
-    with torch.no_grad():
-        for buffer, values in before:
-            buffer.copy_(values)
+    watch = _TensorWatch(inputs, [*weights, *modules.buffers()])
+    try:
+        with torch.random.fork_rng(), watch:
+            value = form.call(node.function, inputs)
+    finally:
+        with torch.no_grad():
+            for buffer, values in before:
+                buffer.copy_(values)
     if [weight._version for weight in weights] != versions:
         raise ValueError(
             f"{node.name} modifies a parameter; only the optimizer may, after the micro-batches"
@@ -289,7 +295,7 @@ def _run_branch(
             "a parameter or buffer of a module; pass it through the inputs or the infeed"
         )
     outputs, output_form = flatten(value, node.name)
-    return _BranchRun(outputs, output_form, tuple(w for w in watch.used if w in trained))
+    return _BranchRun(outputs, output_form, tuple(watch.used))
 
 
 def _check_arguments(node: StageNode, inputs: Bundle, form: ArgumentForm) -> None:
@@ -307,18 +313,18 @@ def _check_arguments(node: StageNode, inputs: Bundle, form: ArgumentForm) -> Non
 
 
 class _TensorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
-    """Records which parameters operations use, and tensors whose origin is unknown.
+    """Records which parameters and buffers operations use, and tensors of unknown origin.
 
     Tensors are recognized by their memory, because autograd replaces tensor objects. No public API
     of torch shows the inputs of all operations.
     """
 
-    def __init__(self, known: Iterable[Tensor], weights: Iterable[nn.Parameter]) -> None:
+    def __init__(self, inputs: Iterable[Tensor], owned: Sequence[Tensor]) -> None:
+        """`owned` are parameters and buffers."""
         super().__init__()  # type: ignore[no-untyped-call]  # untyped in torch
-        weights = list(weights)
-        self._known = {_storage(tensor): tensor for tensor in [*known, *weights]}  # kept alive
-        self._weights = {(_storage(w), w.storage_offset()): w for w in weights}
-        self.used: dict[nn.Parameter, None] = {}
+        self._known = {_storage(tensor): tensor for tensor in [*inputs, *owned]}  # kept alive
+        self._owned = {(_storage(tensor), tensor.storage_offset()): tensor for tensor in owned}
+        self.used: dict[Tensor, None] = {}
         self.strays: list[tuple[int, ...]] = []
 
     def __torch_dispatch__(
@@ -333,9 +339,9 @@ class _TensorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyp
         for tensor in _tensors((args, keywords)):
             if _storage(tensor) not in self._known:
                 self.strays.append(tuple(tensor.shape))
-            weight = self._weights.get((_storage(tensor), tensor.storage_offset()))
-            if weight is not None:
-                self.used[weight] = None
+            used = self._owned.get((_storage(tensor), tensor.storage_offset()))
+            if used is not None:
+                self.used[used] = None
         result = function(*args, **keywords)
         for tensor in _tensors(result):
             self._known.setdefault(_storage(tensor), tensor)

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from convoy.engine.custom_stages import PipelineTrace, StageNode, modules_of
+from convoy.engine.custom_stages import PipelineTrace, StageNode
 from convoy.engine.outfeed import ResultExchange
 from convoy.parallel.channels import (
     BroadcastChannel,
@@ -49,12 +50,10 @@ class ProcessLayout:
 JoinProcesses = Callable[[int, int | None], ProcessLayout]
 
 
-def device_of(node: StageNode) -> torch.device:
-    """The device of a stage's modules; a stage without weights runs where its inputs are."""
-    for module in modules_of(node.function):
-        for tensor in chain(module.parameters(), module.buffers()):
-            return tensor.device
-    return torch.device("cpu")
+def device_of(node: StageNode, trace: PipelineTrace) -> torch.device:
+    """The device of the weights of a stage; a stage without weights runs on the CPU."""
+    used = trace.stages[node.index].used[node.branch]
+    return next((tensor.device for tensor in used), torch.device("cpu"))
 
 
 @dataclass
@@ -77,7 +76,12 @@ def connect_nodes(
             activations = trace.stages[index].outputs[upstream.branch]
             gradients = tuple(activations[i] for i in _outputs_with_gradients(trace, upstream))
             for downstream in nodes[index + 1]:
-                ends = _link(upstream, downstream, (activations, gradients), layout, next(tags))
+                ends = _link(
+                    _End(upstream, device_of(upstream, trace), activations),
+                    _End(downstream, device_of(downstream, trace), gradients),
+                    layout,
+                    next(tags),
+                )
                 if upstream in links:
                     links[upstream].downstream.append(ends[0])
                 if downstream in links:
@@ -95,23 +99,27 @@ def _outputs_with_gradients(trace: PipelineTrace, node: StageNode) -> tuple[int,
     return tuple(i - first for i in following.inputs_with_gradients if i in own_outputs)
 
 
+class _End(NamedTuple):
+    """One end of a channel."""
+
+    node: StageNode
+    device: torch.device
+    sends: Sequence[TensorSpec]
+
+
 def _link(
-    upstream: StageNode,
-    downstream: StageNode,
-    specs: tuple[Sequence[TensorSpec], Sequence[TensorSpec]],
-    layout: ProcessLayout,
-    tag: int,
+    upstream: _End, downstream: _End, layout: ProcessLayout, tag: int
 ) -> tuple[StageChannel, StageChannel]:
     """Both ends of a channel; of a channel between processes, the end in this one, twice."""
-    activations, gradients = specs
-    if layout.processes == 1 or upstream.device == downstream.device:
-        return local_pair(device_of(upstream), device_of(downstream))
-    is_upstream = layout.has(upstream)
-    sent, received = (activations, gradients) if is_upstream else (gradients, activations)
-    here, peer = (upstream, downstream) if is_upstream else (downstream, upstream)
+    if layout.processes == 1 or upstream.node.device == downstream.node.device:
+        return local_pair(upstream.device, downstream.device)
+    here, peer = upstream, downstream
+    if layout.has(downstream.node):
+        here, peer = downstream, upstream
     assert layout.group is not None, "several processes have a process group"
-    end = P2PChannel(sent, received, device_of(here), layout.group, peer.device, tag)
-    return end, end
+    index = peer.node.device
+    channel = P2PChannel(here.sends, peer.sends, here.device, layout.group, index, tag)
+    return channel, channel
 
 
 def _stage_channels(

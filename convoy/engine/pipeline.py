@@ -17,7 +17,6 @@ from convoy.engine.custom_stages import (
     StageModule,
     StageNode,
     flatten,
-    modules_of,
     recomputed_segments,
     trace_stages,
     unflatten,
@@ -91,10 +90,10 @@ class Pipeline:
     def sync_modules(self) -> None:
         """Copy parameters and buffers from the process that trains them to all processes of the
         replica, for example before a checkpoint. All processes must call this."""
-        if self.layout.group is None:
+        if self.layout.group is None or self._program is None:
             return
         for node in chain.from_iterable(self.nodes):
-            for tensor in _tensors_of(node):
+            for tensor in self._program.trace.stages[node.index].used[node.branch]:
                 dist.broadcast(tensor.data, group=self.layout.group, group_src=node.device)
 
     def _assign_feeds(self) -> None:
@@ -115,12 +114,6 @@ def _forward_only(table: Timetable) -> Timetable:
     ]
     used = 1 + max(column for row in rows for column, cell in enumerate(row) if cell)
     return replace(table, rows=tuple(tuple(row[:used]) for row in rows))
-
-
-def _tensors_of(node: StageNode) -> Iterator[Tensor]:
-    for module in modules_of(node.function):
-        yield from module.parameters()
-        yield from module.buffers()
 
 
 @dataclass
@@ -206,9 +199,10 @@ class _Program:
         assert count is not None
         self.count = count
         trained = _trained_parameters(self.options)
-        self.first_device = device_of(pipeline.nodes[0][0])
+        self.device: torch.device | None = None  # of the first stage; known after the trace
         self._inputs, self.form = self._first_arguments(inputs, peek=True)
         self.trace = trace_stages(pipeline.nodes, (self._inputs, self.form), trained)
+        self.device = device_of(pipeline.nodes[0][0], self.trace)
         _check_owners(self.trace, pipeline.nodes, trained)
         outfeed = pipeline.outfeed
         _check_last_outputs(self.options, outfeed, self.trace)
@@ -272,6 +266,8 @@ class _Program:
         """The arguments of the first stage; nothing in a process without it."""
         for _ in range(self.count):
             if not self.has_first:
+                if self.infeed is not None:
+                    self.infeed.skip()
                 yield ()
                 continue
             bundle, form = self._first_arguments(inputs)
@@ -289,28 +285,28 @@ class _Program:
             element = self.infeed.peek() if peek else self.infeed.next()
             fed, fed_form = flatten(element, "the infeed")
             bundle, form = (*bundle, *fed), form + fed_form
-        return to_device(bundle, self.first_device), form
+        return bundle if self.device is None else to_device(bundle, self.device), form
 
     def _make_module(self, node: StageNode) -> StageModule:
         segments: list[range] = []
         if self.options.recompute is not None and self.options.trains:
             segments = recomputed_segments(node.function, self.options.recompute_checkpoints)
-        form = self.trace.stages[node.index].form
-        module = StageModule(node, form, segments)
+        module = StageModule(node, self.trace.stages[node.index], segments)
         if self.options.offload_activations:
             module.context = ActivationOffload().active
         return module
 
     def _make_step(self) -> GradientStep:
         assert self.options.optimizer is not None
-        groups = _group_parameters(self.trace, self.local)
+        trained = _trained_parameters(self.options)
+        groups = _group_parameters(self.trace, self.local, trained)
         layout, options = self.layout, self.options.step_options
         return GradientStep(self.options.optimizer, groups, layout, options)
 
     def _broadcast_from_first_replica(self) -> None:
         """All replicas start with the weights of the first one."""
         for node in self.local if self.layout.peers is not None else ():
-            for tensor in _tensors_of(node):
+            for tensor in self.trace.stages[node.index].used[node.branch]:
                 dist.broadcast(tensor.data, group=self.layout.peers, group_src=0)
 
     def _enqueue_placeholders(self) -> None:
@@ -360,9 +356,10 @@ def _check_owners(
 ) -> None:
     """Stages that share a parameter are on one device, and each parameter is used."""
     users: dict[nn.Parameter, StageNode] = {}
+    chosen = set(trained)
     for stage, branches in zip(trace.stages, nodes, strict=True):
-        for node, parameters in zip(branches, stage.parameters, strict=True):
-            for parameter in parameters:
+        for node, used in zip(branches, stage.used, strict=True):
+            for parameter in chosen.intersection(used):
                 other = users.setdefault(parameter, node)
                 if other.device != node.device:
                     raise ValueError(
@@ -378,15 +375,17 @@ def _check_owners(
         )
 
 
-def _group_parameters(trace: PipelineTrace, local: Sequence[StageNode]) -> list[list[nn.Parameter]]:
+def _group_parameters(
+    trace: PipelineTrace, local: Sequence[StageNode], trained: Sequence[nn.Parameter]
+) -> list[list[nn.Parameter]]:
     """The parameters of each stage; a shared one belongs to the first stage that uses it.
 
     Its backward pass is the last one, so the gradient is complete then.
     """
-    owned: set[nn.Parameter] = set()
+    left = dict.fromkeys(trained)
     groups = []
     for node in local:
-        used = trace.stages[node.index].parameters[node.branch]
-        groups.append([parameter for parameter in used if parameter not in owned])
-        owned.update(used)
+        used = set(trace.stages[node.index].used[node.branch])
+        groups.append([parameter for parameter in left if parameter in used])
+        left = {parameter: None for parameter in left if parameter not in used}
     return groups
