@@ -80,9 +80,13 @@ def file_is_short(module: Module) -> Iterator[str]:
 
 
 def functions_are_short(module: Module) -> Iterator[str]:
+    """In the public API, signature and docstring do not count: they document every argument."""
+    is_public = module.name.startswith("convoy.api.")
     for function in module.functions:
+        body = function.body[ast.get_docstring(function) is not None :] or function.body
+        first = body[0] if is_public else function
         assert function.end_lineno is not None
-        lines = function.end_lineno - function.lineno + 1
+        lines = function.end_lineno - first.lineno + 1
         if lines > LONGEST_FUNCTION:
             yield f"{function.name} has {lines} lines"
 
