@@ -1,5 +1,6 @@
 """Architecture: which packages may import which, and rules for every file."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,35 @@ def test_a_class_name_exists_once() -> None:
 def test_no_small_module_has_a_single_importer() -> None:
     """Such a module belongs in its importer; modules of the command line may be short."""
     assert small_single_importer_modules(MODULES, IMPORTS) == []
+
+
+def test_backward_passes_run_in_the_executor_only() -> None:
+    """There is one engine: the trainer and users' pipelines run on the same executor."""
+    callers = {
+        module.name
+        for module in MODULES
+        for call in module.calls
+        if ast.unparse(call.func).endswith((".backward", "autograd.grad"))
+        and not ast.unparse(call.func).startswith("stage.")
+    }
+
+    # The trace of a user's network computes gradients once, to check its parameters.
+    assert callers == {"convoy.parallel.executor", "convoy.layers.user_network"}
+
+
+@pytest.mark.parametrize(
+    ("module", "piece"),
+    [
+        ("convoy.engine.trainer", "convoy.engine.loops"),
+        ("convoy.run.build", "convoy.parallel.executor"),
+        ("convoy.engine.pipeline", "convoy.parallel.executor"),
+        ("convoy.engine.pipeline", "convoy.engine.loops"),
+        ("convoy.engine.gradient_step", "convoy.numerics.gradients"),
+        ("convoy.data.infeed", "convoy.data.loader"),
+    ],
+)
+def test_the_trainer_and_custom_loops_share_their_pieces(module: str, piece: str) -> None:
+    assert piece in import_graph(IMPORTS)[module]
 
 
 @pytest.mark.processes

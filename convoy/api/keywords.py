@@ -140,7 +140,7 @@ class RunOptions(TypedDict, total=False):
     replicas: int
     """Number of data-parallel replicas of the network, each with its own samples."""
     device_iterations: int
-    """Weight updates per call from the host."""
+    """Updates in a loop: signals are checked before each loop, which ends early at a report …"""
     epoch: float | None
     """Number of epochs to train."""
     epochs: float | None

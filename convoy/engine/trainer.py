@@ -1,7 +1,7 @@
 """The training loop: one update at a time, with its events."""
 
 import math
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -10,6 +10,7 @@ from time import monotonic
 from torch import Tensor
 
 from convoy.data.loader import LoaderOptions, MicroBatchIndex, TrainingFeed
+from convoy.engine.loops import repeat
 from convoy.engine.metrics import Meter, Totals, UpdateClock
 from convoy.engine.update import Update, UpdateBatches
 from convoy.errors import NotFiniteError
@@ -56,10 +57,24 @@ class Trainer:
                 if reason is not None:
                     self.exit_reason = reason
                     return
-                yield self._update(islice(batches, self.plan.micro_batches))
+                yield from self._loop(batches)
                 if self._done == self.plan.stop_after:
                     stop.request("limit")
         self.exit_reason = "done"
+
+    def _loop(self, batches: Iterable[PipelineInput]) -> Iterator[UpdateResult]:
+        """Run several updates without returning; then yield the results, also before an error."""
+        results: list[UpdateResult] = []
+
+        def body() -> None:
+            results.append(self._update(islice(batches, self.plan.micro_batches)))
+
+        try:
+            repeat(self.plan.loop_length(self._done), body)
+        except NotFiniteError:
+            yield from results
+            raise
+        yield from results
 
     def _update(self, batches: Iterable[PipelineInput]) -> UpdateResult:
         started = monotonic()

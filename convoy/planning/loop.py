@@ -99,6 +99,16 @@ class LoopPlan:
     averages_checkpoints: bool = False  # after the last update
     epochs_before: float = 0.0  # epochs the initial weights were trained for
     loss_scale: LossScalePlan = NO_LOSS_SCALING
+    device_iterations: int = 1  # maximum number of updates in a loop
+
+    def loop_length(self, done: int) -> int:
+        """Updates until the next report, validation, checkpoint or end; limited by the option."""
+        schedules = (self.reports, self.validations, self.checkpoints)
+        for update in range(done + 1, done + self.device_iterations):
+            is_end = update in (self.updates, self.stop_after)
+            if is_end or any(schedule.is_due(update) for schedule in schedules):
+                return update - done
+        return self.device_iterations
 
     @property
     def epochs(self) -> float:
@@ -140,6 +150,7 @@ def plan_loop(config: RunConfig, batch: BatchPlan, samples: int) -> LoopPlan:
         and config.checkpoint.saves_checkpoints,
         epochs_before=length.epochs_before,
         loss_scale=_loss_scale(config, per_epoch, updates),
+        device_iterations=config.batch.device_iterations,
     )
 
 

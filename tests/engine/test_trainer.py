@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.pipelines import digest
 from support.small_run import (
     BATCH,
     CPU,
@@ -25,6 +26,7 @@ from convoy.errors import NotFiniteError, StorageError
 from convoy.events import Began, Reported, StopRequest, Updated
 from convoy.optim.update_rules import StepContext
 from convoy.parallel.executor import MicroBatchResult
+from convoy.planning.loop import EventSchedule
 
 
 def infeed_threads() -> list[str]:
@@ -34,6 +36,13 @@ def infeed_threads() -> list[str]:
 def short_names(run: SmallRun) -> str:
     """The events in short: B (began), U (updated), R (reported) with their updates."""
     return " ".join(f"{type(event).__name__[0]}{event.update}" for event in run.events)
+
+
+NEVER = EventSchedule(0, 1, 10)
+
+
+def digests(weights: dict[str, Tensor]) -> dict[str, str]:
+    return {name: digest(weight) for name, weight in weights.items()}
 
 
 def reports(run: SmallRun) -> list[Reported]:
@@ -285,3 +294,55 @@ def test_reports_have_speed_and_time() -> None:
     assert all(report.images_per_second > 0 for report in reports(run))
     assert seconds == sorted(seconds)
     assert seconds[0] > 0
+
+
+def test_device_iterations_run_in_a_loop_that_ends_at_events() -> None:
+    plan = replace(small_plan(10, reports=2), device_iterations=4)
+
+    assert [plan.loop_length(done) for done in range(4)] == [2, 1, 2, 1]
+    assert replace(plan, reports=NEVER).loop_length(0) == 4
+    assert replace(plan, reports=NEVER).loop_length(8) == 2
+    assert replace(plan, reports=NEVER, stop_after=3).loop_length(0) == 3
+    assert replace(plan, reports=NEVER, checkpoints=EventSchedule(1, 2, 10)).loop_length(1) == 1
+
+
+def test_device_iterations_change_neither_events_nor_weights() -> None:
+    plan = small_plan(10, reports=2)
+    single, looped = small_run(plan), small_run(replace(plan, device_iterations=3))
+    single.train()
+    looped.train()
+
+    assert short_names(looped) == short_names(single)
+    assert digests(looped.weights()) == digests(single.weights())
+
+
+def test_a_stop_takes_effect_after_the_loop() -> None:
+    plan = replace(small_plan(10), reports=NEVER, device_iterations=4)
+    run = small_run(plan)
+    stop = StopRequest()
+    updates = run.trainer.updates(0, stop)
+
+    first = next(updates)
+    stop.request("preempted")
+    rest = list(updates)
+
+    assert (first.updated.update, [result.updated.update for result in rest]) == (1, [2, 3, 4])
+
+
+def test_the_updates_before_an_error_in_a_loop_are_reported() -> None:
+    plan = replace(small_plan(10), reports=NEVER, device_iterations=5)
+    run = small_run(plan)
+    first_updates = run.trainer._update
+    results = []
+
+    def fail_at_third(batches: Iterable[object]) -> object:
+        if run.trainer._done == 2:
+            raise NotFiniteError("update 3")
+        return first_updates(batches)
+
+    run.trainer._update = fail_at_third
+    with pytest.raises(NotFiniteError, match="update 3"):
+        for result in run.trainer.updates(0, StopRequest()):
+            results.append(result.updated.update)
+
+    assert results == [1, 2]

@@ -11,7 +11,6 @@ NO_VALIDATION: Values = {"data": "synthetic", "validation_mode": "none"}
 NO_AVERAGE = "with --weight-avg-strategy none"
 
 IPU_OPTIONS: list[tuple[str, str, Any]] = [
-    ("device_iterations", "--device-iterations", 4),
     ("min_remote_tensor_size", "--min-remote-tensor-size", 64),
     ("max_reduce_many_buffer_size", "--max-reduce-many-buffer-size", 216),
     ("gcl_max_broadcast_size", "--gcl-max-broadcast-size", 64),

@@ -101,9 +101,9 @@ class BatchConfig:
     )
     device_iterations: int = runtime_option(
         1,
-        "Weight updates per call from the host.",
+        "Updates in a loop: signals are checked before each loop, which ends early at a report, "
+        "validation or checkpoint.",
         at_least=1,
-        no_counterpart="updates already run without waiting for the host, except for reports",
     )
 
 
