@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from convoy.api.inference import Prediction as Prediction
     from convoy.api.inference import load as load
     from convoy.api.inference import predict as predict
+    from convoy.api.loaders import TrainingLoader as TrainingLoader
+    from convoy.api.loaders import create_loader as create_loader
     from convoy.api.plans import Plan as Plan
     from convoy.api.plans import plan as plan
     from convoy.api.runs import Run as Run
@@ -44,6 +46,8 @@ _HOMES = {
     "Prediction": "convoy.api.inference",
     "load": "convoy.api.inference",
     "predict": "convoy.api.inference",
+    "TrainingLoader": "convoy.api.loaders",
+    "create_loader": "convoy.api.loaders",
     "Plan": "convoy.api.plans",
     "plan": "convoy.api.plans",
     "Run": "convoy.api.runs",
