@@ -84,7 +84,7 @@ class Infeed:
         self.is_share_given = self._share is not None
         self._dataset = dataset
         self._depth = prefetch_depth
-        self._device = torch.device(device)
+        self.device = torch.device(device)
         self._position = 0  # elements that this replica has received
         self._start = 0  # elements that all replicas had received together before
         self._first: Element | None = None
@@ -110,7 +110,7 @@ class Infeed:
                     f"the dataset ended after {self._position} elements; repeat it, or run fewer "
                     "iterations"
                 )
-            moved: Element = to_device(element, self._device)
+            moved: Element = to_device(element, self.device)
             self._peeked = moved
         return self._peeked
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from convoy.data.infeed import Element, Infeed, as_element, describe_form
-from convoy.engine.outfeed import current_iteration
+from convoy.engine.outfeed import current_iteration, map_tensors
 
 _loop_numbers = count()
 
@@ -30,7 +30,7 @@ def repeat(
             values, as many as `inputs` and of the same types; without `inputs`, nothing.
         inputs: The initial carried values.
         infeed: Where each iteration takes an element from.
-        compile: Compile `body` with `torch.compile`.
+        compile: Compile `body` with `torch.compile`; on CUDA it is captured as a graph.
 
     Returns:
         The carried values, as one value or a tuple; None if there are none.
@@ -87,9 +87,21 @@ class _Step:
         self.carried = tuple(as_element(value) for value in values)
         self._infeed = infeed
         self._body = body
-        self._call: Callable[..., Any] = torch.compile(body) if compile else body
+        self._replays_graph = compile and self._is_on_cuda()
+        self._call: Callable[..., Any] = body
+        if compile:
+            # On CUDA this mode captures a graph and replays it (untested: no such device).
+            mode = "reduce-overhead" if self._replays_graph else None
+            self._call = torch.compile(body, mode=mode)
         self._loop, self._iteration = next(_loop_numbers), 0
         self._is_checked = False
+
+    def _is_on_cuda(self) -> bool:
+        tensors = [value for value in self.carried if isinstance(value, torch.Tensor)]
+        devices = [tensor.device for tensor in tensors]
+        if self._infeed is not None:
+            devices.append(self._infeed.device)
+        return any(device.type == "cuda" for device in devices)
 
     @property
     def result(self) -> Any:
@@ -105,11 +117,15 @@ class _Step:
         args, kwargs = _split(element)
         token = current_iteration.set((self._loop, self._iteration))
         try:
+            if self._replays_graph:
+                torch.compiler.cudagraph_mark_step_begin()
             returned = self._call(*self.carried, *args, **kwargs)
         finally:
             current_iteration.reset(token)
         self._iteration += 1
         self.carried = self._check_returned(returned)
+        if self._replays_graph:  # the next replay overwrites the outputs of this one
+            self.carried = tuple(map_tensors(torch.clone, value) for value in self.carried)
 
     def _check_returned(self, returned: Any) -> tuple[Any, ...]:
         """Check that the body returns the carried values, and nothing else."""

@@ -129,8 +129,8 @@ class Outfeed:
         exchange = self._exchange or ResultExchange.of_processes()
         if exchange is not None:
             exchange.check_equal_counts(len(results))
-            stacked = _map_tensors(exchange.gather, stacked)
-        return stacked if self.mode == "all" else _map_tensors(lambda tensor: tensor[-1], stacked)
+            stacked = map_tensors(exchange.gather, stacked)
+        return stacked if self.mode == "all" else map_tensors(lambda tensor: tensor[-1], stacked)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the results that are available now, one iteration at a time."""
@@ -168,19 +168,19 @@ class Outfeed:
             raise RuntimeError("only the process of the last stage can iterate; use dequeue")
 
 
-def _map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     match value:
         case Tensor():
             return function(value)
         case dict():
-            return {name: _map_tensors(function, inner) for name, inner in value.items()}
+            return {name: map_tensors(function, inner) for name, inner in value.items()}
         case _:
-            return tuple(_map_tensors(function, inner) for inner in value)
+            return tuple(map_tensors(function, inner) for inner in value)
 
 
 def _detach(value: Any) -> Any:
     """Copy results: the loop may overwrite its tensors."""
-    return _map_tensors(lambda tensor: tensor.detach().clone(), value)
+    return map_tensors(lambda tensor: tensor.detach().clone(), value)
 
 
 def _stack(results: list[Any], form: Any) -> Any:
