@@ -118,7 +118,7 @@ class _Step:
         token = current_iteration.set((self._loop, self._iteration))
         try:
             if self._replays_graph:
-                torch.compiler.cudagraph_mark_step_begin()
+                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             returned = self._call(*self.carried, *args, **kwargs)
         finally:
             current_iteration.reset(token)

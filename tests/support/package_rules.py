@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "weights": {*LIVE, *PARTS, "checkpoint"},
     "run": {*LIVE, *PARTS, "engine", "report", "checkpoint", "weights", "launch", "events"},
     "bench": {*LIVE, *PARTS, "engine", "report", "launch", "run", "events"},
-    "api": {*TORCH_FREE, "data", "dialects", "engine", "run", "report", "events"},
+    "api": {*TORCH_FREE, "batch", "data", "dialects", "engine", "run", "report", "events"},
     "cli": {*TORCH_FREE, "machine", "api", "dialects", "run", "bench", "launch", "report"},
     "__main__": {"cli"},
 }
