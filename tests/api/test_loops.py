@@ -238,21 +238,18 @@ def test_a_restored_infeed_continues_with_the_next_element() -> None:
 
 
 def test_an_infeed_prepares_no_more_than_its_depth() -> None:
-    produced: list[int] = []
-    reached = threading.Event()
+    produced = [threading.Event() for _ in range(100)]
 
     def elements() -> Iterator[int]:
-        for index in range(100):
-            produced.append(index)
-            if index == 3:
-                reached.set()
+        for index, event in enumerate(produced):
+            event.set()
             yield index
 
     infeed = convoy.Infeed(elements(), prefetch_depth=2)
     infeed.next()
 
-    assert reached.wait(60)  # one used, two waiting, one that finds the queue full
-    assert produced == [0, 1, 2, 3]
+    assert produced[3].wait(60)  # one used, two waiting, one that finds the queue full
+    assert not produced[4].wait(0.5)
     infeed.close()
 
 
