@@ -185,8 +185,12 @@ def test_a_negative_rmsprop_decay_is_refused_with_the_formula() -> None:
         make_update_rule(config, SAMPLES)
 
 
-def test_other_rules_ignore_the_rmsprop_exponent() -> None:
-    make_update_rule(replace(config_of("adamw"), rmsprop_base_decay_exp=-1.0), SAMPLES)
+@pytest.mark.parametrize("name", ["sgd", "sgd_combined", "adamw", "lars"])
+def test_other_rules_ignore_the_rmsprop_exponent(name: str) -> None:
+    config = config_of(name)
+    rule = make_update_rule(replace(config, rmsprop_base_decay_exp=-1.0), SAMPLES)
+
+    assert vars(rule) == vars(make_update_rule(config, SAMPLES))
 
 
 def torch_optimizer(
