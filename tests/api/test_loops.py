@@ -56,6 +56,7 @@ def test_a_while_loop_stops_at_its_condition_or_its_limit() -> None:
 
     assert convoy.while_loop(lambda value: value < 100, double, [1]) == 128
     assert convoy.while_loop(lambda _: True, double, [1], maximum_iterations=3) == 8
+    assert convoy.while_loop(lambda value: value < 4, double, [1], maximum_iterations=0) == 1
     assert convoy.while_loop(lambda _: False, double, [1]) == 1
 
 
@@ -268,6 +269,24 @@ def test_the_last_result_replaces_earlier_ones() -> None:
     enqueue_all(outfeed, [(1, 2), (3, 4)])
 
     assert outfeed.dequeue() == (3, 4)
+
+
+def test_the_last_result_never_fills_the_buffer() -> None:
+    outfeed = convoy.Outfeed("last", buffer_depth=1)
+    writer = threading.Thread(target=enqueue_all, args=(outfeed, [1, 2, 3]), daemon=True)
+    writer.start()
+    writer.join(60)
+
+    assert not writer.is_alive()
+    assert outfeed.dequeue() == 3
+
+
+def test_one_outfeed_takes_the_results_of_several_loops() -> None:
+    outfeed = convoy.Outfeed()
+    for start in (0, 10):
+        convoy.repeat(1, lambda value: outfeed.enqueue(value) or value, [start])
+
+    assert outfeed.dequeue().tolist() == [0, 10]
 
 
 def test_a_dequeue_empties_the_outfeed() -> None:
