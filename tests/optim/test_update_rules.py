@@ -185,6 +185,17 @@ def test_a_negative_rmsprop_decay_is_refused_with_the_formula() -> None:
         make_update_rule(config, SAMPLES)
 
 
+def test_adamw_corrects_its_bias_by_the_updates_that_were_applied() -> None:
+    """Of ten updates, eight were skipped."""
+    skipped, applied = weights(), weights()
+    for named, update in ((skipped, 9), (applied, 1)):
+        optimizer = make_optimizer(named, config_of("adamw"))
+        context = StepContext(0.1, update=update, steps_applied=1)
+        optimizer.step(flattened(optimizer, 0), context)
+
+    assert all(torch.equal(skipped[name], applied[name]) for name in SHAPES)
+
+
 @pytest.mark.parametrize("name", ["sgd", "sgd_combined", "adamw", "lars"])
 def test_other_rules_ignore_the_rmsprop_exponent(name: str) -> None:
     config = config_of(name)
