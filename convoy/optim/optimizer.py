@@ -276,7 +276,8 @@ class Optimizer:
         full = self.flat_params.flatten(weights)
         self.master_weights.copy_(self._shard_of(full))
         self.flat_params.values.copy_(full)
-        for name, tensor in {**self.flat_params.frozen, **self.frozen_masters}.items():
-            tensor.copy_(weights[name])
+        for frozen in (self.flat_params.frozen, self.frozen_masters):
+            for name, tensor in frozen.items():
+                tensor.copy_(weights[name])
         self.round_weights()
         self.storage.evict()

@@ -14,6 +14,7 @@ from PIL import Image
 from support.run_convoy import convoy as run_command
 
 import convoy
+from convoy.api.inference import Prediction, predict_batches
 from convoy.data.sources.shapes import ShapesSource
 from convoy.errors import ConfigError, DataError
 
@@ -130,6 +131,24 @@ def test_predictions_are_sorted_probabilities(run: convoy.Run, photos: Path) -> 
         assert 0 < sum(prediction.probabilities) <= 1
     assert convoy.predict(convoy.load(run), files[0], top_k=3) == [
         convoy.predict(run, str(files[0]), top_k=3)[0]
+    ]
+
+
+def test_more_classes_than_there_are_give_all_of_them(run: convoy.Run, photos: Path) -> None:
+    (prediction,) = convoy.predict(run, photos / "0.jpg", top_k=99)
+
+    assert sorted(prediction.classes) == sorted(ShapesSource.class_names)
+    assert sum(prediction.probabilities) == pytest.approx(1)
+
+
+def test_an_unreadable_image_keeps_its_place_in_the_batch(run: convoy.Run, photos: Path) -> None:
+    images = [photos / "0.jpg", b"no image", photos / "1.jpg"]
+    results = list(predict_batches(convoy.load(run), images, top_k=1, batch_size=3))
+
+    assert [isinstance(result, DataError) for result in results] == [False, True, False]
+    assert [result.image for result in results if isinstance(result, Prediction)] == [
+        str(photos / "0.jpg"),
+        str(photos / "1.jpg"),
     ]
 
 

@@ -56,6 +56,7 @@ def test_a_while_loop_stops_at_its_condition_or_its_limit() -> None:
 
     assert convoy.while_loop(lambda value: value < 100, double, [1]) == 128
     assert convoy.while_loop(lambda _: True, double, [1], maximum_iterations=3) == 8
+    assert convoy.while_loop(lambda value: value < 4, double, [1], maximum_iterations=0) == 1
     assert convoy.while_loop(lambda _: False, double, [1]) == 1
 
 
@@ -238,21 +239,18 @@ def test_a_restored_infeed_continues_with_the_next_element() -> None:
 
 
 def test_an_infeed_prepares_no_more_than_its_depth() -> None:
-    produced: list[int] = []
-    reached = threading.Event()
+    produced = [threading.Event() for _ in range(100)]
 
     def elements() -> Iterator[int]:
-        for index in range(100):
-            produced.append(index)
-            if index == 2:
-                reached.set()
+        for index, event in enumerate(produced):
+            event.set()
             yield index
 
     infeed = convoy.Infeed(elements(), prefetch_depth=2)
     infeed.next()
 
-    assert reached.wait(60)  # one used, two waiting
-    assert produced == [0, 1, 2]
+    assert produced[2].wait(60)  # one used, two waiting
+    assert not produced[3].wait(0.5)
     infeed.close()
 
 
@@ -271,6 +269,24 @@ def test_the_last_result_replaces_earlier_ones() -> None:
     enqueue_all(outfeed, [(1, 2), (3, 4)])
 
     assert outfeed.dequeue() == (3, 4)
+
+
+def test_the_last_result_never_fills_the_buffer() -> None:
+    outfeed = convoy.Outfeed("last", buffer_depth=1)
+    writer = threading.Thread(target=enqueue_all, args=(outfeed, [1, 2, 3]), daemon=True)
+    writer.start()
+    writer.join(60)
+
+    assert not writer.is_alive()
+    assert outfeed.dequeue() == 3
+
+
+def test_one_outfeed_takes_the_results_of_several_loops() -> None:
+    outfeed = convoy.Outfeed()
+    for start in (0, 10):
+        convoy.repeat(1, lambda value: outfeed.enqueue(value) or value, [start])
+
+    assert outfeed.dequeue().tolist() == [0, 10]
 
 
 def test_a_dequeue_empties_the_outfeed() -> None:

@@ -8,7 +8,14 @@ import pytest
 import torch
 from support.fake_clock import WaitingClock
 
-from convoy.bench.doctor import Candidate, TimeFeed, bootstrap_interval, candidates, run_trials
+from convoy.bench.doctor import (
+    Candidate,
+    Interval,
+    TimeFeed,
+    bootstrap_interval,
+    candidates,
+    run_trials,
+)
 from convoy.bench.feed import FeedTimer, TimedFeed
 from convoy.config.schema import RunConfig, build_config, option_table
 from convoy.data.source import Ids, Pixels
@@ -120,6 +127,19 @@ def test_a_setting_that_helped_once_must_help_again() -> None:
 
     assert measured == 4 * (ROUNDS + 1)
     assert (trial.speedup.median, trial.helps) == (1.0, False)
+
+
+def test_the_first_round_of_a_trial_is_a_warmup() -> None:
+    opened, measured = slow_feed(config()), set[int]()
+
+    def seconds(feed: OpenFeed) -> float:
+        is_first = id(feed) not in measured
+        measured.add(id(feed))
+        return 100.0 if is_first and feed is opened else 1.0
+
+    (trial,) = run_trials(opened, [Candidate("prefetch_depth", 6)], seconds, ROUNDS)
+
+    assert trial.speedup == Interval(1.0, 1.0, 1.0)
 
 
 def test_a_candidate_changes_only_its_option() -> None:

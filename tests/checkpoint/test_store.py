@@ -193,6 +193,17 @@ def test_a_verified_checkpoint_that_is_truncated_later_does_not_count(tmp_path: 
     assert store.updates() == [1, 2, 3]
 
 
+def test_a_replaced_checkpoint_is_hashed_again_when_pruning(tmp_path: Path):
+    store = make_store(tmp_path, 1, 2)
+    store.verify(2)
+    damage(store, 2)
+    store.save(small(2))  # replaces the damaged one
+    damage(store, 2)
+    store.prune(keep=1)
+
+    assert store.updates() == [1, 2]
+
+
 def test_fewer_checkpoints_than_keep_are_all_kept(tmp_path: Path):
     store = make_store(tmp_path, 1, 2)
     store.prune(keep=5)

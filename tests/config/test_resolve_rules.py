@@ -74,6 +74,10 @@ def test_valid_combinations_pass(values: dict[str, Any]) -> None:
             "--lr-multipliers needs 3 rates for 2 drops, got 2",
         ),
         (
+            {"lr_multipliers": (1.0, 0.1, 0.01), "lr_epoch_decay": (1.0,)},
+            "--lr-multipliers needs 2 rates for 1 drop, got 3",
+        ),
+        (
             {"cutmix_lambda_low": 0.5, "cutmix_lambda_high": 0.25},
             "--cutmix-lambda-low 0.5 is above --cutmix-lambda-high 0.25",
         ),

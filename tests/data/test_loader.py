@@ -327,7 +327,11 @@ class Unreadable:
 
 
 @pytest.mark.parametrize("piece", [1, 2, 5])
-def test_validation_reports_unreadable_samples(piece: int) -> None:
+@pytest.mark.parametrize("chunk_bytes", [1, 2**23])  # one image at a time, or all
+def test_validation_reports_unreadable_samples(
+    piece: int, chunk_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "_MAX_CHUNK_BYTES", chunk_bytes)
     feed = ValidationFeed(Unreadable(2, 5, 6), 5, _TRANSFER)
     batches = list(feed.batches(range(2), LoaderOptions(2, 2, piece)))
 

@@ -90,6 +90,12 @@ def test_non_finite_values_of_other_processes_count(index: int) -> None:
     assert control.sync_points == [(SyncPoint.STEP_DECISION, 6)]
 
 
+def test_a_value_found_by_a_trap_stops_the_run_even_if_updates_may_be_skipped() -> None:
+    from_a_trap = [0, 0, 1, 0, 0, 0, 0]
+
+    assert outcome(StepGuard(TwoProcesses(*from_a_trap), policy=SKIP_TWICE)) == STOP
+
+
 def test_consecutive_skips_are_limited() -> None:
     guard = StepGuard(policy=SKIP_TWICE)
     outcomes = [

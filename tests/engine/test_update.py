@@ -11,6 +11,7 @@ from convoy.engine.update import ParameterGroup, Update
 from convoy.layers.norms import BatchNorm, PendingStatistics
 from convoy.numerics.flat import FlatParameters
 from convoy.numerics.gradients import GradientTree
+from convoy.optim.ema import ExponentialMovingAverage
 from convoy.optim.optimizer import Optimizer
 from convoy.optim.update_rules import Sgd, StepContext
 from convoy.parallel.executor import MicroBatchResult
@@ -210,9 +211,7 @@ def test_an_update_that_is_not_applied_changes_nothing() -> None:
     scenario = UpdateScenario()
     scenario.update(micro_batches(2), StepContext(0.1))
     before, state = scenario.tensors(), _clone(scenario.optimizer.named_state())
-    images, labels = micro_batches(1)[0]
-    images[2] = torch.nan
-    _, decision = scenario.update([*micro_batches(1), (images, labels)], StepContext(0.1))
+    _, decision = scenario.update([*micro_batches(1), not_finite()], StepContext(0.1))
     after = scenario.optimizer.named_state()
 
     assert decision.stop
@@ -220,6 +219,26 @@ def test_an_update_that_is_not_applied_changes_nothing() -> None:
     assert all(torch.equal(state[name], item) for name, item in after.items())
     assert (scenario.gradients.leaves, scenario.gradients.nodes()) == (0, [])
     assert all(norm.pending_statistics == [] for norm in scenario.norms)
+
+
+def not_finite() -> tuple[Tensor, Tensor]:
+    images, labels = micro_batches(1)[0]
+    images[2] = torch.nan
+    return images, labels
+
+
+def test_the_ema_moves_only_with_updates_that_are_applied() -> None:
+    scenario = UpdateScenario()
+    ema = ExponentialMovingAverage(0.5, [scenario.optimizer], scenario.network.named_tensors())
+    scenario.update.ema = ema
+    for _ in range(2):  # the first one starts the average
+        scenario.update(micro_batches(1), StepContext(0.1))
+    before = _clone(ema.named_averages())
+    scenario.update([not_finite()], StepContext(0.1))
+
+    assert all(torch.equal(before[name], item) for name, item in ema.named_averages().items())
+    scenario.update(micro_batches(1), StepContext(0.1))
+    assert not torch.equal(before["fc.weight"], ema.named_averages()["fc.weight"])
 
 
 def _clone(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

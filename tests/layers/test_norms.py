@@ -159,9 +159,12 @@ def test_discarded_statistics_change_nothing():
     assert torch.equal(norm.running_mean, torch.zeros(CHANNELS))
 
 
-def test_a_network_without_norms_has_no_pending_statistics():
-    PendingStatistics([]).apply()
+def test_a_network_without_norms_gathers_no_statistics():
+    gathered: list[Tensor] = []
+    PendingStatistics([]).apply(lambda rows: gathered.append(rows) or rows)
     PendingStatistics([]).discard()
+
+    assert gathered == []
 
 
 def test_norms_with_different_numbers_of_micro_batches_are_an_error():

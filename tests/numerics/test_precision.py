@@ -132,6 +132,19 @@ def test_partial_sums_are_rounded_after_every_16_channels():
     assert torch.equal(output, total + bias.view(-1, 1, 1))
 
 
+@pytest.mark.parametrize("groups", [2, 4, 40])
+def test_a_grouped_convolution_has_no_partial_sums(groups: int):
+    rng = torch.Generator().manual_seed(2)
+    values, bias = torch.randn(3, 40, 6, 6, generator=rng), torch.randn(40, generator=rng)
+    weight = torch.randn(40, 40 // groups, 3, 3, generator=rng)
+    with Arithmetic(FLOAT16, half_partials=True).context(CPU):
+        output = F.conv2d(values, weight, bias, 1, 1, 1, groups)
+
+    assert torch.equal(
+        output, F.conv2d(values, weight, None, 1, 1, 1, groups) + bias.view(-1, 1, 1)
+    )
+
+
 def test_partial_sums_of_a_linear_layer_are_rounded():
     rng = torch.Generator().manual_seed(2)
     values, weight = torch.randn(3, 33, generator=rng), torch.randn(7, 33, generator=rng)

@@ -140,6 +140,23 @@ def test_any_equal_blocks_have_the_bits_of_one_block(
 
 
 @all_reductions
+@sweep("replicas", [1, 2, 3, 4])
+def test_the_sum_of_prescaled_blocks_is_the_result(name: str, replicas: int) -> None:
+    """An all-reduce adds the blocks of the replicas in any order."""
+    count = 3 * replicas
+    gradients, reduction = leaves(count), reduction_of(name, count)
+    total = torch.zeros(0)
+    for first in range(0, count, 3):
+        tree = collect(gradients[first : first + 3], reduction, torch.float64, first)
+        node = reduction.prescale(fold_nodes(tree.nodes(), reduction), replicas)
+        total = node if first == 0 else total + node
+    expected = reduce(gradients, name, torch.float64)
+    found = reduction.finalize(total, count, total)[:ELEMENTS].float()
+
+    torch.testing.assert_close(found, expected)
+
+
+@all_reductions
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6))
 @settings(deadline=None, max_examples=40)
 def test_any_blocks_have_the_bits_of_one_block(name: str, sizes: list[int]) -> None:

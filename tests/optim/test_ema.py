@@ -115,6 +115,17 @@ def test_shards_of_any_size_have_the_same_bits():
     assert torch.equal(joined, full_average._weights[0])
 
 
+def test_a_shard_restores_its_part_of_the_average():
+    optimizer = optimizer_of(weights())
+    average = ExponentialMovingAverage(0.97, [optimizer], {})
+    average.update()
+    shard = range(16 * 13, optimizer.flat_params.elements)
+    restored = ExponentialMovingAverage(0.97, [optimizer_of(weights(), shard)], {})
+    restored.load_averages(average.named_averages())
+
+    assert torch.equal(restored._weights[0], average._weights[0][shard.start :])
+
+
 def test_a_vector_of_several_blocks_is_averaged_completely():
     optimizer = optimizer_of({"w": nn.Parameter(torch.zeros(3, BLOCK_SIZE))})
     average = ExponentialMovingAverage(0.5, [optimizer], {})

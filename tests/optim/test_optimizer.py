@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from convoy.config.sections.training import OptimizerConfig
 from convoy.numerics.flat import FlatParameters
+from convoy.numerics.precision import BFLOAT16, FLOAT32, DtypePolicy
 from convoy.optim.optimizer import BLOCK_SIZE, Optimizer, OptimizerShard
 from convoy.optim.update_rules import Sgd, StepContext
 
@@ -230,6 +231,19 @@ def test_a_frozen_weight_has_state_and_does_not_change() -> None:
     assert state.keys() == make_optimizer(weights(), OptimizerConfig()).named_state().keys()
     assert not state["conv.weight/velocity"].any() and state["fc.weight/velocity"].all()
     assert optimizer.state_template().keys() == state.keys()
+
+
+def test_frozen_weights_are_loaded_and_saved_with_the_precision_of_the_checkpoint() -> None:
+    named = weights()
+    named["conv.weight"].requires_grad_(False)
+    policy = DtypePolicy(param=FLOAT32, compute=BFLOAT16)
+    optimizer = Optimizer(FlatParameters(named), Sgd(OptimizerConfig()), policy=policy)
+    loaded = {name: noise(shape, seed=7) for name, shape in SHAPES.items()}
+    optimizer.load_weights(loaded)
+    masters = optimizer.named_master_weights()
+
+    assert all(torch.equal(masters[name], loaded[name]) for name in SHAPES)
+    assert torch.equal(named["conv.weight"], loaded["conv.weight"].bfloat16().float())
 
 
 def test_state_with_frozen_weights_loads_into_an_optimizer_without() -> None:

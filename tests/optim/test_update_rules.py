@@ -185,8 +185,23 @@ def test_a_negative_rmsprop_decay_is_refused_with_the_formula() -> None:
         make_update_rule(config, SAMPLES)
 
 
-def test_other_rules_ignore_the_rmsprop_exponent() -> None:
-    make_update_rule(replace(config_of("adamw"), rmsprop_base_decay_exp=-1.0), SAMPLES)
+def test_adamw_corrects_its_bias_by_the_updates_that_were_applied() -> None:
+    """Of ten updates, eight were skipped."""
+    skipped, applied = weights(), weights()
+    for named, update in ((skipped, 9), (applied, 1)):
+        optimizer = make_optimizer(named, config_of("adamw"))
+        context = StepContext(0.1, update=update, steps_applied=1)
+        optimizer.step(flattened(optimizer, 0), context)
+
+    assert all(torch.equal(skipped[name], applied[name]) for name in SHAPES)
+
+
+@pytest.mark.parametrize("name", ["sgd", "sgd_combined", "adamw", "lars"])
+def test_other_rules_ignore_the_rmsprop_exponent(name: str) -> None:
+    config = config_of(name)
+    rule = make_update_rule(replace(config, rmsprop_base_decay_exp=-1.0), SAMPLES)
+
+    assert vars(rule) == vars(make_update_rule(config, SAMPLES))
 
 
 def torch_optimizer(

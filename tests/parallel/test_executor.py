@@ -1,9 +1,10 @@
 """Pipelines with one process per stage: order, memory and results of an update."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 import pytest
+import torch
 from support.pipelines import (
     Case,
     PipelinePool,
@@ -14,11 +15,14 @@ from support.pipelines import (
     train_with_invalid_schedule,
     watch,
 )
+from torch import Tensor, nn
 from torch.distributed.pipelining.schedules import (
     ScheduleInterleaved1F1B,
     ScheduleInterleavedZeroBubble,
 )
 
+from convoy.parallel.channels import StageChannels
+from convoy.parallel.executor import TrainingStage
 from convoy.planning.actions import Action
 from convoy.planning.schedules import SCHEDULES, make_schedule
 
@@ -110,6 +114,47 @@ def test_a_schedule_that_exceeds_its_stash_is_an_error(tmp_path_factory):
 
     assert "stage 0 of 1 stashes 2 micro-batches" in result
     assert "invalid with 3 micro-batches" in result
+
+
+class Arriving:
+    """A channel to the previous stage that counts the gradients kept until they arrive."""
+
+    def __init__(self) -> None:
+        self.kept = 0
+
+    def send(self, bundle: Sequence[Tensor]) -> "Arriving":
+        del bundle
+        self.kept += 1
+        return self
+
+    def wait(self) -> None:
+        self.kept -= 1
+
+
+class Scale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, values: Tensor) -> tuple[Tensor]:
+        return (self.weight * values,)
+
+
+def test_a_sent_gradient_is_kept_until_the_next_inputs_prove_that_it_arrived():
+    """The first of two interleaved stages sends two micro-batches before a gradient returns."""
+    upstream = Arriving()
+    channels = StageChannels(1, 2, upstream, sends_gradients=True)
+    stage = TrainingStage(Scale(), channels, lambda: None, SCHEDULES["interleaved"], 5)
+    stage.start()
+    kept = []
+    for micro in range(5):
+        stage.forward(micro, (torch.ones(1),))
+        kept.append(upstream.kept)
+        stage.backward(micro, (torch.ones(1),))
+
+    assert kept == [0, 1, 1, 1, 1]
+    stage.finish()
+    assert upstream.kept == 0
 
 
 def torch_order(schedule: type, processes: int, stages: int, micro_batches: int) -> list[list[str]]:

@@ -1,12 +1,14 @@
-"""A single replica has the interface of a replica group without communication."""
+"""A single replica communicates with nobody, and a sharded one sends no results."""
+
+from collections.abc import Iterable, Sequence
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from convoy.numerics.flat import FlatParameters
 from convoy.numerics.gradients import GradientTree
-from convoy.parallel.replicas import Replicas, shard_gatherer
+from convoy.parallel.replicas import ExactReplicas, ReduceOptions, Replicas, shard_gatherer
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 12])
@@ -63,3 +65,40 @@ def test_a_single_replica_computes_no_digest() -> None:
         raise AssertionError("a single replica must not hash its weights")
 
     Replicas().check_weights_equal(digest, update=100)
+
+
+class ZeroPeers:
+    """The first of two replicas; the other one has no gradients."""
+
+    replica, replicas, other_replicas = 0, 2, (1,)
+
+    def __init__(self) -> None:
+        self.num_results_sent = 0
+
+    def exchange(
+        self,
+        sent: Iterable[tuple[int, Tensor]],
+        received: Iterable[tuple[int, Tensor]],
+        tag: int,
+    ) -> list[object]:
+        del sent, tag
+        for _, vector in received:
+            vector.zero_()
+        return []
+
+    def exchange_parts(self, parts: Sequence[Tensor], tag: int) -> list[object]:
+        del parts, tag
+        self.num_results_sent += 1
+        return []
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_the_result_of_a_shard_is_not_sent(sharded: bool) -> None:
+    weight, peers = nn.Parameter(torch.zeros(64)), ZeroPeers()
+    tree = GradientTree(FlatParameters({"weight": weight}))
+    weight.grad = torch.ones(64)
+    tree.collect()
+    result = ExactReplicas(peers, ReduceOptions(sharded, 1 << 20)).reduce(tree)
+
+    assert result[:32].tolist() == [0.5] * 32
+    assert peers.num_results_sent == (0 if sharded else 1)

@@ -100,6 +100,18 @@ def test_a_slice_does_not_modify_its_inputs():
         assert all(map(torch.equal, received, copies)), layers[start].name
 
 
+def test_a_slice_does_not_modify_an_input_that_only_a_side_branch_reads():
+    layers = (
+        LayerPlan("conv", ConvSpec(1, 1, 1), Route.FORK),
+        LayerPlan("relu", ActivationSpec("relu"), Route.SIDE),
+        LayerPlan("add", AddSpec(), Route.JOIN),
+    )
+    received = torch.full((1, 1, 1, 1), -3.0)
+    Slice(layers, build_layers(layers, seed=0))(received)
+
+    assert float(received) == -3
+
+
 def test_layers_inside_a_slice_work_in_place():
     network = build_slice(small_layers())
     activations = [module for module in network.modules() if isinstance(module, nn.ReLU)]

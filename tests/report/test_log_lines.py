@@ -122,6 +122,15 @@ def test_a_line_after_a_truncated_line_is_not_damaged(tmp_path: Path):
     assert records == [{"update": 1}, {"update": 2}]
 
 
+def test_a_file_of_complete_lines_is_continued_without_an_empty_line(tmp_path: Path):
+    for update in (1, 2):
+        lines = JsonLog(tmp_path / "m.jsonl")
+        lines.append_record({"update": update})
+        lines.close()
+
+    assert (tmp_path / "m.jsonl").read_text() == '{"update": 1}\n{"update": 2}\n'
+
+
 def test_damaged_lines_are_skipped(tmp_path: Path):
     damaged = [b"{", b"\xff\xfe", b"[1]", b"7", b"[" * 100_000, b'"' + b"x" * 3_000_000, b"\0"]
     valid = [b'{"update": %d}' % update for update in range(len(damaged))]

@@ -67,6 +67,17 @@ def test_a_written_summary_is_read_back_equal(tmp_path: Path, summary: Summary):
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "code"), [("done", 0), ("limit", 75), ("preempted", 75), ("interrupted", 130)]
+)
+def test_the_exit_code_is_that_of_the_last_phase(reason: str, code: int):
+    tuned = replace(FINE_TUNED, exit_reason=reason)
+
+    assert replace(DONE, exit_reason=reason).exit_code == code
+    assert replace(DONE, fine_tune=tuned).exit_code == code
+    assert replace(PREEMPTED, fine_tune=replace(FINE_TUNED, exit_reason="pending")).exit_code == 75
+
+
 def test_the_file_contains_every_documented_key(tmp_path: Path):
     PREEMPTED.write(tmp_path / "summary.json")
     keys = json.loads((tmp_path / "summary.json").read_text()).keys()

@@ -1,4 +1,4 @@
-"""The accumulator dtype and reduction of each weight follow from the configuration."""
+"""The dtypes and the reduction of each weight follow from the configuration."""
 
 from typing import Any
 
@@ -16,6 +16,42 @@ from convoy.run.parameter_groups import dtype_policy, weights_by_policy
 def accumulator_and_reduction(name: str, **values: Any) -> tuple[torch.dtype | None, str]:
     policy = dtype_policy(build_config(values), name, name)
     return policy.accumulator, policy.reduction
+
+
+FULL, MIXED = ("float32", "float32"), ("float32", "float16")  # stored, computed
+HALF, BRAIN = ("float16", "float16"), ("bfloat16", "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("values", "conv", "norm"),
+    [
+        ({}, FULL, FULL),
+        ({"precision": "16.32"}, MIXED, MIXED),
+        ({"precision": "16.16"}, HALF, HALF),
+        ({"precision": "16.16", "half_type": "bfloat16"}, BRAIN, BRAIN),
+        ({"precision": "16.16", "offload_fp32_weight_copy": True}, MIXED, MIXED),
+        ({"precision": "16.16", "full_precision_norm": True}, HALF, FULL),
+        ({"precision": "16.16", "force_weight_to_fp32": ("conv1",)}, MIXED, HALF),
+        ({"precision": "16.32", "force_weight_to_fp16": ("gamma",)}, MIXED, HALF),
+    ],
+)
+def test_the_precision_sets_how_a_weight_is_stored_and_computed(
+    values: dict[str, Any], conv: tuple[str, str], norm: tuple[str, str]
+) -> None:
+    config = build_config(values)
+    policies = [
+        dtype_policy(config, "conv1.weight", "conv1.weight"),
+        dtype_policy(config, "bn1.weight", "bn1.weight gamma"),
+    ]
+
+    assert [(policy.param.name, policy.compute.name) for policy in policies] == [conv, norm]
+
+
+@pytest.mark.parametrize(("state", "name"), [("weights", "float16"), ("float32", "float32")])
+def test_the_optimizer_state_has_its_own_dtype(state: str, name: str) -> None:
+    config = build_config({"precision": "16.16", "optimizer_state_dtype": state})
+
+    assert dtype_policy(config, "fc.weight", "fc.weight").state.name == name
 
 
 def test_all_weights_have_one_dtype_policy_by_default() -> None:

@@ -1,4 +1,4 @@
-"""state.json is validated before anything is restored."""
+"""The state is validated before it is saved or restored."""
 
 import subprocess
 import sys
@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from convoy.engine.metrics import Totals
 from convoy.engine.step_guard import GuardState
-from convoy.errors import CheckpointError
-from convoy.run.state import _read_guard_state, _read_totals
+from convoy.errors import CheckpointError, NumericError
+from convoy.run.state import _read_guard_state, _read_totals, check_finite
 
 ROOT = Path(__file__).parents[2]
 METER = {"loss": 1.5, "right": 3, "micro_batches": 2, "samples": 8}
@@ -71,3 +72,13 @@ print(refused)
     )
 
     assert int(process.stdout) == len(BROKEN_METERS) + len(BROKEN_RECORDS)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_a_tensor_that_is_not_finite_is_refused_with_its_name(bad: float) -> None:
+    weights = {"conv.weight": torch.zeros(2), "fc.bias": torch.tensor([0.0, bad])}
+    with pytest.raises(NumericError) as error:
+        check_finite(weights, update=7)
+
+    assert "fc.bias" in str(error.value) and "update 7" in str(error.value)
+    check_finite({"conv.weight": weights["conv.weight"]}, update=7)

@@ -219,7 +219,10 @@ def test_changed_photos_are_detected_on_resume(root: Path, tmp_path: Path) -> No
     shutil.rmtree(root)
     other.rename(root)
 
-    assert convoy("resume", tmp_path / "run").code != 0
+    result = convoy("resume", tmp_path / "run")
+
+    assert result.code == 4
+    assert "data has changed" in result.err
 
 
 def test_validate_counts_every_photo_once(root: Path, tmp_path: Path) -> None:

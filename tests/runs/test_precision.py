@@ -185,14 +185,23 @@ def test_frozen_weights_are_used_in_16_bits_too(tmp_path: Path) -> None:
     assert not is_half(weights(tmp_path / "mixed")["conv1.weight"])  # stored in 32 bits
 
 
-def test_the_state_of_another_optimizer_is_never_loaded(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        ("--optimizer=sgd", ("--optimizer sgd_combined", "incompatible with sgd")),
+        ("--loss-velocity-scaling-ratio=4", ("ratio 1", "incompatible with 4")),
+    ],
+)
+def test_optimizer_state_with_another_meaning_is_never_loaded(
+    tmp_path: Path, change: str, facts: tuple[str, str]
+) -> None:
     run = tmp_path / "run"
     words = ("--optimizer=sgd_combined", "--loss-scaling=1024", "--stop-after=2")
     assert convoy("train", *SMALL, *words, "--output", run).code == 75
-    result = convoy("resume", run, "--optimizer=sgd", "--override")
+    result = convoy("resume", run, change, "--override")
 
     assert result.code == 4
-    assert "was saved with --optimizer sgd_combined, which is incompatible with sgd" in result.err
+    assert all(fact in result.err for fact in facts), result.err
 
 
 @pytest.mark.processes

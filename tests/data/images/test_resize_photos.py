@@ -83,6 +83,16 @@ def test_decoding_uses_the_lowest_sufficient_resolution(
     assert decoded == [(600 // factor, 800 // factor, 3)]
 
 
+def test_a_long_photo_is_used_up_to_its_edge_if_it_is_decoded_reduced() -> None:
+    """Reduced sizes are rounded up: of 27 × 1000 pixels, an eighth has 4 × 125."""
+    pixels, out = np.zeros((27, 1000, 3), np.uint8), np.zeros((4, 100, 3), np.uint8)
+    pixels[24:] = 255
+    encoded = jpeg(pixels)
+    load_training_photo(encoded, read_header(encoded), Window(0, 0, 1000, 27), False, out)
+
+    assert out[-1].min() > 200
+
+
 @pytest.mark.parametrize("window", [Window(30, 40, 120, 100), Window(0, 0, 400, 300)])
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG"])
 def test_a_flipped_window_is_an_exact_mirror_image(window: Window, image_format: str) -> None:

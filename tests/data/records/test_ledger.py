@@ -17,9 +17,9 @@ from convoy.data.records.ledger import (
 from convoy.errors import DataError, StorageError
 
 
-def bad_record(number: int) -> BadRecord:
+def bad_record(number: int, reason: str = "the checksum is wrong") -> BadRecord:
     location = RecordLocation("train-00003-of-00008", 1000 * number, number)
-    return BadRecord.from_error(BadRecordError(location, "the checksum is wrong"), "train")
+    return BadRecord.from_error(BadRecordError(location, reason), "train")
 
 
 def test_a_record_that_is_added_repeatedly_counts_once():
@@ -28,6 +28,14 @@ def test_a_record_that_is_added_repeatedly_counts_once():
         ledger.add(bad_record(5))
 
     assert ledger.records == [bad_record(5)]
+
+
+def test_a_record_with_several_reasons_counts_once(tmp_path: Path):
+    first, second = (Ledger(limit=1, path=tmp_path / LEDGER_NAME) for _ in range(2))
+    first.add(bad_record(5))
+    second.add(bad_record(5, "the image is damaged"))
+
+    assert [record.reason for record in second.records] == ["the checksum is wrong"]
 
 
 def test_exceeding_the_limit_ends_the_run_with_the_full_list(tmp_path: Path):
