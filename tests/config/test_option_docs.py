@@ -67,5 +67,5 @@ def test_the_summary_counts_options_by_support(monkeypatch: pytest.MonkeyPatch) 
 
     assert options_summary() == (
         "9 options: 7 work on any device, 1 on CUDA only, 1 have no effect (IPU only); "
-        "4 with values that are not available in this version"
+        "4 have values that are not available in this version"
     )
