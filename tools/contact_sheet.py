@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from convoy.data.sources.shapes import ShapesSource
-from convoy.run.contact_sheet import Cell, Row, Sheet, draw
+from convoy.run.contact_sheet import Cell, Sheet, draw
 
 COLUMNS = 12
 
@@ -16,8 +16,8 @@ def sheet_of(image_size: int, seed: int) -> Sheet:
     names = ShapesSource.class_names
     source = ShapesSource(len(names) * COLUMNS, image_size, seed)
     cells = [Cell(pixels.tobytes()) for pixels in source.pixels(np.arange(len(source)))]
-    rows = (Row(tuple(cells[label :: len(names)]), name) for label, name in enumerate(names))
-    return Sheet(image_size, tuple(rows))
+    rows = [cells[label :: len(names)] for label in range(len(names))]
+    return Sheet(image_size, rows, row_titles=names)
 
 
 def main() -> None:
