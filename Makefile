@@ -14,8 +14,8 @@ test: .venv/developed
 test-slow: .venv/developed
 	$(BIN)/pytest -m evidence --timeout 3600
 
-# What the tests draw at random, drawn anew (the suite itself repeats the same draws), and a million
-# damaged inputs for each reader of data files.
+# Property tests with new random inputs (`make test` repeats the same ones), and a million damaged
+# inputs for each reader of data files.
 fuzz: .venv/developed
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --hypothesis-profile=random tests/config tests/cli tests/planning
 	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py

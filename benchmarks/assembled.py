@@ -1,7 +1,4 @@
-"""What the benchmarks measure, built as `convoy train` builds it.
-
-The one file here that knows how a run is put together.
-"""
+"""Builds plans, networks and updates as `convoy train` does, for the other benchmarks."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -29,33 +26,35 @@ CPU = torch.device("cpu")
 Values = dict[str, Any]
 
 
-def plan_of(values: Values) -> RunPlan:
+def make_plan(values: Values) -> RunPlan:
     return plan_run(build_config(values))
 
 
-def alone(plan: RunPlan) -> AbstractContextManager[ProcessContext]:
-    """The context of a run's only process."""
+def single_process(plan: RunPlan) -> AbstractContextManager[ProcessContext]:
+    """The context of a run with a single process."""
     return join_run(World.single_process(), plan)
 
 
-def context_of(plan: RunPlan, rank: int = 0, groups: ProcessGroups | None = None) -> ProcessContext:
-    """That of a process that has joined other groups already, and decides for itself."""
+def make_context(
+    plan: RunPlan, rank: int = 0, groups: ProcessGroups | None = None
+) -> ProcessContext:
+    """The context of a process that has joined its process groups; it has no control group."""
     coordinates = plan.topology.coordinates(rank)
     return ProcessContext(
         plan, coordinates, groups or ProcessGroups.single_process(), ControlGroup(), CPU
     )
 
 
-def parts_of(
+def build_parts(
     context: ProcessContext, source: Source | None = None, scratch: Path | None = None
 ) -> TrainingParts:
-    """All that one process of a run trains with."""
+    """Build network, optimizer, pipeline and replicas of one process."""
     source = source or open_source(context.plan.config.data, context.plan.network, "train")
     return build(context, source, None, scratch or Path(gettempdir()))
 
 
-def resident(parts: TrainingParts) -> tuple[Tensor, Tensor]:
-    """Images and labels of the micro-batch that is on the device: synthetic data."""
+def resident_batch(parts: TrainingParts) -> tuple[Tensor, Tensor]:
+    """Images and labels of the synthetic micro-batch on the device."""
     feed = parts.trainer.micro_batches.feed
     assert isinstance(feed, SyntheticFeed)
     images, labels = feed.batch
@@ -63,16 +62,16 @@ def resident(parts: TrainingParts) -> tuple[Tensor, Tensor]:
     return images, labels
 
 
-def update_of(parts: TrainingParts, rate: float = 0.01) -> Callable[[], None]:
-    """One update on that micro-batch, as often as an update of the plan accumulates."""
+def make_update(parts: TrainingParts, rate: float = 0.01) -> Callable[[], None]:
+    """A function that performs one update; every micro-batch is the resident one."""
 
     def update() -> None:
-        micro_batches = [resident(parts)] * parts.context.plan.batch.gradient_accumulation
+        micro_batches = [resident_batch(parts)] * parts.context.plan.batch.gradient_accumulation
         parts.trainer.update_step(micro_batches, StepContext(rate))
 
     return update
 
 
-def updates_of(parts: TrainingParts) -> Iterator[object]:
-    """All updates of the plan by the loop of a run; the caller works between two of them."""
+def run_updates(parts: TrainingParts) -> Iterator[object]:
+    """All updates of the plan, by the loop of a run; yields after each."""
     return parts.trainer.updates(0, StopRequest())

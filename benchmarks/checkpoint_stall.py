@@ -2,10 +2,9 @@
 
     python benchmarks/checkpoint_stall.py [--saves 12] [--model resnet50] [--threads 2]
 
-Updates run without and with a save, in turn: a quiet window, a window that begins with a save and
-lasts until its checkpoint is on disk and verified, a quiet window, … The loss of one save is its
-window's time less what as many updates take in the quiet windows around it; it is given as a share
-of a minute, for one save per minute.
+Windows without a save alternate with windows that start with a save and end when its checkpoint is
+on disk and verified. The loss of a save is the time of its window minus the time of as many updates
+in the windows before and after it. It is printed as a share of a minute, for one save per minute.
 """
 
 import argparse
@@ -14,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from assembled import alone, parts_of, plan_of, update_of
-from interleaved import options_of, ratio_with_interval
+from assembled import build_parts, make_plan, make_update, single_process
+from interleaved import parse_options, ratio_with_interval
 
 from convoy.checkpoint.background import BackgroundCheckpointWriter
 from convoy.checkpoint.format import CheckpointContents
@@ -26,17 +25,17 @@ from convoy.run.state import TrainingState
 
 
 class Training:
-    """Updates of a network on one resident batch, and its state to save."""
+    """Updates of a network on one resident batch, and the state to save."""
 
     def __init__(self, context: ProcessContext) -> None:
-        parts = parts_of(context)
-        self._update = update_of(parts)
+        parts = build_parts(context)
+        self._update = make_update(parts)
         self._state = TrainingState(parts)
 
     def update(self) -> float:
-        began = perf_counter()
+        start = perf_counter()
         self._update()
-        return perf_counter() - began
+        return perf_counter() - start
 
     def contents(self, update: int) -> CheckpointContents:
         contents = self._state.capture(update, {})
@@ -45,7 +44,7 @@ class Training:
 
 
 class Windows:
-    """Saves, one after the other, each beside the training that goes on."""
+    """Saves one checkpoint after the other while training continues."""
 
     def __init__(self, training: Training, folder: Path) -> None:
         self.training = training
@@ -55,18 +54,18 @@ class Windows:
         self.saved: list[int] = []
 
     def seconds(self, number: int) -> tuple[float, int]:
-        """Seconds and updates from the call of a save until its checkpoint is complete."""
-        began, updates = perf_counter(), 0
+        """Seconds and updates from the start of a save until its checkpoint is complete."""
+        start, updates = perf_counter(), 0
         self.saver.save(self.training.contents(number))
         while number not in self.saved:
             self.training.update()
             updates += 1
             self.saver.poll()
-        return perf_counter() - began, updates
+        return perf_counter() - start, updates
 
 
 def lost_seconds(training: Training, saves: int, quiet: int) -> list[float]:
-    """What each save cost the training, beside windows of so many quiet updates."""
+    """Training time lost to each save; `quiet` updates before and after it are the reference."""
     lost: list[float] = []
     with tempfile.TemporaryDirectory(dir=".") as folder:
         windows = Windows(training, Path(folder))
@@ -89,29 +88,33 @@ def main() -> None:
     parser.add_argument("--quiet", type=int, default=8, help="updates between two saves")
     parser.add_argument("--threads", type=int, default=2)
     small = {"saves": 1, "model": "resnet8", "size": 16, "batch": 2, "quiet": 1, "threads": 1}
-    own = options_of(parser, small)
+    options = parse_options(parser, small)
     keep_freed_memory()  # as `convoy train` does
-    plan = plan_of(
+    plan = make_plan(
         {
-            "model": own.model,
+            "model": options.model,
             "data": "synthetic",
-            "micro_batch_size": own.batch,
-            "image_size": own.size,
-            "threads": own.threads,
+            "micro_batch_size": options.batch,
+            "image_size": options.size,
+            "threads": options.threads,
         }
     )
-    with alone(plan) as context:
+    with single_process(plan) as context:
         training = Training(context)
         for _ in range(3):
             training.update()
-        lost = lost_seconds(training, own.saves, own.quiet)
+        lost = lost_seconds(training, options.saves, options.quiet)
     contents = training.contents(0)
-    size = sum(one.nbytes for part in (contents.model, contents.optimizer) for one in part.values())
+    size = sum(
+        tensor.nbytes
+        for tensors in (contents.model, contents.optimizer)
+        for tensor in tensors.values()
+    )
     middle, low, high = ratio_with_interval(lost, [60.0] * len(lost))
     print(
-        f"{own.model}, {size / 1e6:.0f} MB: one save costs {1000 * median(lost):.0f} ms of "
+        f"{options.model}, {size / 1e6:.0f} MB: one save costs {1000 * median(lost):.0f} ms of "
         f"training; at one save per minute {100 * middle:.2f} % "
-        f"[{100 * low:.2f}, {100 * high:.2f}] over {own.saves} saves"
+        f"[{100 * low:.2f}, {100 * high:.2f}] over {options.saves} saves"
     )
 
 

@@ -1,11 +1,12 @@
-"""Images per second, as bytes for a network: ours against a plain Pillow loader and bare decoding.
+"""Images per second of the data loader, compared with a plain Pillow loader and decoding alone.
 
     python benchmarks/data.py [--photos FOLDER] [--rounds 15] [--workers 2]
 
-Photos: decode, random-resized crop to 224, mirror. Beside ours run torch's DataLoader with Pillow,
-and decoding alone: at the size that each crop allows (what nobody can pass without decoding less),
-and always at half the size. CIFAR: pad, crop, mirror, in batches of 128, beside the same by Pillow.
-All images lie in memory. A round runs every contender once, in another order each time.
+Photos: decode, random-resized crop to 224, flip. convoy is compared with torch's DataLoader with
+Pillow and with decoding alone: at the size that each crop allows (an upper limit for every loader
+that decodes as much), and always at half the size. CIFAR: pad, crop, flip, in batches of 128,
+compared with the same steps in Pillow. All images are in memory. Each round runs every candidate
+once, in random order.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from time import perf_counter
 
 import numpy as np
 from assembled import CPU
-from interleaved import options_of, ratio_with_interval
+from interleaved import parse_options, ratio_with_interval
 from plain_loader import PillowCifar, PillowPhotos, loader
 
 from convoy.config.schema import build_config
@@ -41,16 +42,16 @@ from convoy.run.open_feed import OpenFeed, feed_from_source
 ARCHIVE = Path(__file__).parents[2] / "shared/data/photos.tar"
 SIZE = 224
 BATCH = 32  # photos
-PASSES = 3  # over the photos, in a round
+PASSES = 3  # over the photos, per round
 CIFAR_BATCH = 128
-EPOCHS = 10  # of ours, for one of the plain loader
-Contender = Callable[[], int]  # does its work, and tells how many images it made
+EPOCHS = 10  # of convoy, per epoch of the plain loader
+Candidate = Callable[[], int]  # returns the number of images it prepared
 
 _decoded = ThreadBuffer()
 
 
 class InMemory:
-    """Encoded photos behind the face of records."""
+    """Encoded photos in memory, with the interface of records."""
 
     class_names = ("photo", "other")
 
@@ -69,7 +70,7 @@ class InMemory:
 
 
 def feed_from(source: Source, data: str, size: int, batch: int, workers: int) -> OpenFeed:
-    """The feed of a real run, its batches bytes, as they would travel to a device."""
+    """The feed of a run; its batches are bytes, as they are copied to a device."""
     values = {
         "data": data,
         "data_dir": ".",
@@ -84,91 +85,91 @@ def feed_from(source: Source, data: str, size: int, batch: int, workers: int) ->
 
 
 def fed(opened: OpenFeed, passes: int) -> int:
-    """Run a feed of ours for so many epochs; what a network does with it is not measured."""
-    places = opened.indices(0, passes * opened.micro_batches_per_epoch)
-    return sum(len(one.images) for one in opened.feed.host_batches(places, opened.options))
+    """Run a feed for some epochs and count its images; no network consumes them."""
+    indices = opened.indices(0, passes * opened.micro_batches_per_epoch)
+    return sum(len(batch.images) for batch in opened.feed.host_batches(indices, opened.options))
 
 
-class Bare:
-    """Decoding and nothing else, of photos whose headers are known."""
+class Decoder:
+    """Decoding alone, of photos whose headers are known."""
 
     def __init__(self, encoded: list[bytes]) -> None:
         self.encoded = encoded
-        self.headers = [read_header(one) for one in encoded]
+        self.headers = [read_header(photo) for photo in encoded]
         sizes = np.array([(header.height, header.width) for header in self.headers])
         windows, _ = training_windows(sizes, np.arange(len(encoded)), seed=0, epoch=0)
-        self.least = np.ceil(sizes * SIZE / windows[:, [3, 2]]).astype(int).tolist()
+        self.min_sizes = np.ceil(sizes * SIZE / windows[:, [3, 2]]).astype(int).tolist()
 
     def at_crop_size(self, number: int) -> None:
-        """At the size that its crop allows."""
-        decode(self.encoded[number], self.headers[number], tuple(self.least[number]), _decoded)
+        """Decode at the size that the crop allows."""
+        decode(self.encoded[number], self.headers[number], tuple(self.min_sizes[number]), _decoded)
 
-    def halved(self, number: int) -> None:
-        """At half the size, whatever is wanted."""
+    def at_half_size(self, number: int) -> None:
+        """Decode at half the size, whatever the crop."""
         header = self.headers[number]
-        least = ceil(header.height / 2), ceil(header.width / 2)
-        decode(self.encoded[number], header, least, _decoded)
+        min_size = ceil(header.height / 2), ceil(header.width / 2)
+        decode(self.encoded[number], header, min_size, _decoded)
 
 
-def photo_contenders(
+def photo_candidates(
     encoded: list[bytes], workers: int, pool: ThreadPoolExecutor
-) -> dict[str, Contender]:
+) -> dict[str, Candidate]:
     opened = feed_from(PhotoSource(InMemory(encoded), "train"), "imagenet", SIZE, BATCH, workers)
     plain = loader(PillowPhotos(encoded, SIZE), BATCH, workers)
-    bare = Bare(encoded)
+    decoder = Decoder(encoded)
 
-    def by_threads(decoding: Callable[[int], None]) -> Contender:
-        def some(first: int) -> int:
+    def by_threads(decoding: Callable[[int], None]) -> Candidate:
+        def decode_batch(first: int) -> int:
             numbers = range(first, min(first + BATCH, len(encoded)))
             for number in numbers:
                 decoding(number)
             return len(numbers)
 
-        return lambda: sum(pool.map(some, [*range(0, len(encoded), BATCH)] * PASSES))
+        return lambda: sum(pool.map(decode_batch, [*range(0, len(encoded), BATCH)] * PASSES))
 
     return {
-        "ours": lambda: fed(opened, PASSES),
+        "convoy": lambda: fed(opened, PASSES),
         "a Pillow loader": lambda: sum(len(batch) for _ in range(PASSES) for batch in plain),
-        "decoding at the size each crop allows": by_threads(bare.at_crop_size),
-        "decoding at half the size": by_threads(bare.halved),
+        "decoding at the size each crop allows": by_threads(decoder.at_crop_size),
+        "decoding at half the size": by_threads(decoder.at_half_size),
     }
 
 
-def cifar_contenders(samples: int, workers: int) -> dict[str, Contender]:
+def cifar_candidates(samples: int, workers: int) -> dict[str, Candidate]:
     source = CachedSource(GeneratedSource(samples, 32, 10, seed=0))
     plain = loader(PillowCifar(source.pixels(np.arange(samples))), CIFAR_BATCH, workers)
     opened = feed_from(source, "cifar10", 32, CIFAR_BATCH, workers)
     return {
-        "ours": lambda: fed(opened, EPOCHS),
+        "convoy": lambda: fed(opened, EPOCHS),
         "a Pillow loader": lambda: sum(len(batch) for batch in plain),
     }
 
 
-def rates(contenders: dict[str, Contender], rounds: int) -> dict[str, list[float]]:
-    """Images per second of each, by rounds; the first one warms up and is not counted."""
-    found: dict[str, list[float]] = {name: [] for name in contenders}
-    chance = random.Random(0)
-    for done in range(rounds + 1):
-        for name in chance.sample(list(contenders), len(contenders)):
-            began = perf_counter()
-            images = contenders[name]()
-            if done:
-                found[name].append(images / (perf_counter() - began))
-    return found
+def rates(candidates: dict[str, Candidate], rounds: int) -> dict[str, list[float]]:
+    """Images per second of each candidate and round; the first round is a warm-up."""
+    results: dict[str, list[float]] = {name: [] for name in candidates}
+    rng = random.Random(0)
+    for round_number in range(rounds + 1):
+        for name in rng.sample(list(candidates), len(candidates)):
+            start = perf_counter()
+            images = candidates[name]()
+            if round_number > 0:
+                results[name].append(images / (perf_counter() - start))
+    return results
 
 
-def tell(title: str, found: dict[str, list[float]]) -> None:
-    print(f"| {title} | images/s | ours against it |\n|---|---|---|")
-    for name, some in found.items():
-        middle, low, high = ratio_with_interval(found["ours"], some)
-        against = "" if name == "ours" else f"{middle:.2f} × [{low:.2f}, {high:.2f}]"
-        print(f"| {name} | {median(some):,.0f} | {against} |")
+def print_table(title: str, results: dict[str, list[float]]) -> None:
+    print(f"| {title} | images/s | convoy / this |\n|---|---|---|")
+    for name, values in results.items():
+        ratio, low, high = ratio_with_interval(results["convoy"], values)
+        comparison = "" if name == "convoy" else f"{ratio:.2f} × [{low:.2f}, {high:.2f}]"
+        print(f"| {name} | {median(values):,.0f} | {comparison} |")
     print(flush=True)
 
 
 @contextmanager
 def photos_in(folder: Path | None) -> Iterator[list[bytes]]:
-    """The photos of a folder, or those of the archive beside this repository, or none."""
+    """The photos of the folder, or of the archive next to the repository, or none."""
     with TemporaryDirectory() as unpacked:
         if folder is None and ARCHIVE.exists():
             folder = Path(unpacked)
@@ -184,20 +185,22 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--cifar-samples", type=int, default=10_240)
-    options = options_of(parser, {"rounds": 1, "workers": 1, "cifar_samples": 256})
+    options = parse_options(parser, {"rounds": 1, "workers": 1, "cifar_samples": 256})
     keep_freed_memory()
-    before = os.getloadavg()[0]
+    load_before = os.getloadavg()[0]
     with photos_in(options.photos) as encoded, ThreadPoolExecutor(options.workers) as pool:
         encoded = encoded[: 2 * BATCH] if options.smoke else encoded
         if encoded:
-            contenders = photo_contenders(encoded, options.workers, pool)
-            tell(f"{len(encoded)} photos", rates(contenders, options.rounds))
+            candidates = photo_candidates(encoded, options.workers, pool)
+            print_table(f"{len(encoded)} photos", rates(candidates, options.rounds))
         else:
-            print(f"no photos: {ARCHIVE} is not there, and --photos names no folder of them")
-    tell("CIFAR", rates(cifar_contenders(options.cifar_samples, options.workers), options.rounds))
+            print(f"no photos: {ARCHIVE} does not exist; set --photos to a folder of photos")
+    print_table(
+        "CIFAR", rates(cifar_candidates(options.cifar_samples, options.workers), options.rounds)
+    )
     print(
         f"{options.rounds} rounds, {options.workers} workers, {os.cpu_count()} cores, "
-        f"load {before:.1f} before and {os.getloadavg()[0]:.1f} after"
+        f"load {load_before:.1f} before and {os.getloadavg()[0]:.1f} after"
     )
 
 

@@ -1,32 +1,33 @@
-"""Compare two things honestly on a noisy machine: pair by pair, the median ratio, its interval.
+"""Comparisons on a noisy machine: the median ratio of paired measurements with its interval.
 
-And `--smoke`, which every benchmark has: once, as small as it gets, to see that it still runs, as
-`tests/benchmarks` does. The figures of that mean nothing.
+Also `--smoke`, an option of every benchmark: run once in the smallest size, as `tests/benchmarks`
+does to check that it still runs. The numbers that it prints are meaningless.
 """
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 
 
-def options_of(parser: ArgumentParser, smallest: Mapping[str, object]) -> Namespace:
-    """What was asked for; with `--smoke`, that little."""
-    parser.add_argument("--smoke", action="store_true", help="once, as small as it gets: it runs")
+def parse_options(parser: ArgumentParser, smallest: Mapping[str, object]) -> Namespace:
+    """Parse the command line; `--smoke` replaces options by their smallest values."""
+    parser.add_argument("--smoke", action="store_true", help="run once in the smallest size")
     options = parser.parse_args()
     if options.smoke:
         vars(options).update(smallest)
     return options
 
 
-def ratio_with_interval(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
-    """Median of ours / theirs over the pairs, and its 95 % interval by bootstrap."""
-    return median_with_interval([a / b for a, b in zip(ours, theirs, strict=True)])
+def ratio_with_interval(
+    numerators: list[float], denominators: list[float]
+) -> tuple[float, float, float]:
+    """The median of numerator / denominator over the pairs, and its 95 % bootstrap interval."""
+    return median_with_interval([a / b for a, b in zip(numerators, denominators, strict=True)])
 
 
 def median_with_interval(values: list[float]) -> tuple[float, float, float]:
-    """The median, and its 95 % interval by bootstrap."""
-    from convoy.bench.doctor import (
-        bootstrap_interval,  # with torch, which what starts at once must not load
-    )
+    """The median, and its 95 % bootstrap interval."""
+    # Imports torch, which takes seconds: not needed for `--help`.
+    from convoy.bench.doctor import bootstrap_interval
 
-    found = bootstrap_interval(values)
-    return found.median, found.low, found.high
+    interval = bootstrap_interval(values)
+    return interval.median, interval.low, interval.high

@@ -1,11 +1,11 @@
-"""Our training update against a bare hand-written PyTorch one, on the same network and batch.
+"""convoy's training update against a plain PyTorch loop, with the same network and batch.
 
     python benchmarks/loop_overhead.py [--pairs 100] [--batch 128] [--threads 2]
 
-ResNet-20 at 32 px. After each of our updates one bare update runs in the same process: A, B, A, B.
-Ours is everything between two bare ones: infeed, gradient tree, update, meter, events. Twice: with
-a batch that lies on the device, as the bare loop has it, and with images fed, cropped and mirrored
-by a worker thread, which the bare loop has not.
+ResNet-20 at 32 px. Updates of convoy and of the plain loop alternate in one process. The time of
+convoy covers everything between two updates of the plain loop: data, gradient tree, optimizer step,
+metrics, events. It is measured twice: with a batch that is already on the device, as in the plain
+loop, and with images that a worker thread loads, crops and flips, which the plain loop does not do.
 """
 
 import argparse
@@ -16,8 +16,8 @@ from time import perf_counter
 
 import torch
 import torch.nn.functional as F
-from assembled import alone, parts_of, plan_of, updates_of
-from interleaved import options_of, ratio_with_interval
+from assembled import build_parts, make_plan, run_updates, single_process
+from interleaved import parse_options, ratio_with_interval
 from torch import Tensor, nn
 
 from convoy.data.sources.pixel_source import GeneratedSource
@@ -30,7 +30,7 @@ WARM_UP = 3
 
 
 class Block(nn.Module):
-    """A basic residual block as anybody would write it."""
+    """A basic residual block as written in tutorials."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Block(nn.Module):
 
 
 class ResNet20(nn.Module):
-    """The network of the bare loop."""
+    """The network of the plain loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,8 +64,8 @@ class ResNet20(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-class BareLoop:
-    """A hand-written training loop: nothing but what PyTorch's tutorial has."""
+class PlainLoop:
+    """A training loop with the steps of the PyTorch tutorial and nothing else."""
 
     def __init__(self, batch: int) -> None:
         self.network = ResNet20().to(memory_format=torch.channels_last)
@@ -78,7 +78,7 @@ class BareLoop:
         self.loss = 0.0
 
     def start_like(self, parts: TrainingParts) -> None:
-        """The same weights and the same first batch: speed depends on values, through denormals."""
+        """Copy weights and first batch: speed depends on values, because denormals are slow."""
         weights = parts.network.slice.named_weights()
         with torch.no_grad():
             for name, weight in self.network.named_parameters():
@@ -104,9 +104,9 @@ def _our_name(name: str) -> str:
     return ".".join([f"layer{group + 1}", str(block), *words[2:]])
 
 
-def our_plan(data: str, options: Namespace) -> RunPlan:
-    """The training of the bare loop."""
-    return plan_of(
+def training_plan(data: str, options: Namespace) -> RunPlan:
+    """The plan of the same training as the plain loop."""
+    return make_plan(
         {
             "model": "resnet20",
             "data": data,
@@ -122,39 +122,39 @@ def our_plan(data: str, options: Namespace) -> RunPlan:
 
 
 def compare(data: str, options: Namespace) -> tuple[list[float], list[float]]:
-    """Seconds of our updates and of the bare ones, in turn.
+    """Seconds of the updates of convoy and of the plain loop, which alternate.
 
-    CIFAR's images are generated ones here, cropped and mirrored as those are.
+    The images are generated, and augmented like those of CIFAR.
     """
     source = GeneratedSource(50_000, 32, 10, 0)
-    with alone(our_plan(data, options)) as context:
-        parts, bare = parts_of(context, source), BareLoop(options.batch)
-        bare.start_like(parts)
-        return alternated(parts, bare)
+    with single_process(training_plan(data, options)) as context:
+        parts, plain = build_parts(context, source), PlainLoop(options.batch)
+        plain.start_like(parts)
+        return alternate(parts, plain)
 
 
-def alternated(parts: TrainingParts, bare: BareLoop) -> tuple[list[float], list[float]]:
-    ours: list[float] = []
-    theirs: list[float] = []
-    began = perf_counter()
-    for _ in updates_of(parts):
-        ours.append(perf_counter() - began)
+def alternate(parts: TrainingParts, plain: PlainLoop) -> tuple[list[float], list[float]]:
+    convoy_seconds: list[float] = []
+    plain_seconds: list[float] = []
+    start = perf_counter()
+    for _ in run_updates(parts):
+        middle = perf_counter()
+        convoy_seconds.append(middle - start)
+        plain.step()
         start = perf_counter()
-        bare.step()
-        began = perf_counter()
-        theirs.append(began - start)
-    return ours[WARM_UP:], theirs[WARM_UP:]
+        plain_seconds.append(start - middle)
+    return convoy_seconds[WARM_UP:], plain_seconds[WARM_UP:]
 
 
 def compare_with_itself(batch: int, pairs: int) -> tuple[list[float], list[float]]:
-    """Two bare loops in turn: what the machine's noise alone looks like."""
-    one, other = BareLoop(batch), BareLoop(batch)
+    """Alternate two plain loops: the noise of the machine."""
+    loops = [PlainLoop(batch), PlainLoop(batch)]
     times: list[list[float]] = [[], []]
     for _ in range(pairs + WARM_UP):
-        for loop, kept in zip((one, other), times, strict=True):
-            began = perf_counter()
+        for loop, seconds in zip(loops, times, strict=True):
+            start = perf_counter()
             loop.step()
-            kept.append(perf_counter() - began)
+            seconds.append(perf_counter() - start)
     return times[0][WARM_UP:], times[1][WARM_UP:]
 
 
@@ -163,18 +163,18 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=100)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
-    own = options_of(parser, {"pairs": 1, "batch": 4, "threads": 1})
+    options = parse_options(parser, {"pairs": 1, "batch": 4, "threads": 1})
     keep_freed_memory()  # as `convoy train` does
-    make_deterministic(own.threads)
-    middle, low, high = ratio_with_interval(*compare_with_itself(own.batch, own.pairs))
-    print(f"noise: bare / bare = {middle:.3f} [{low:.3f}, {high:.3f}] over {own.pairs} pairs")
-    for data, what in (("synthetic", "batch on the device"), ("cifar10", "fed by a worker")):
-        ours, theirs = compare(data, own)
-        middle, low, high = ratio_with_interval(ours, theirs)
-        speed = own.batch / sorted(ours)[len(ours) // 2]
+    make_deterministic(options.threads)
+    ratio, low, high = ratio_with_interval(*compare_with_itself(options.batch, options.pairs))
+    print(f"noise: plain / plain = {ratio:.3f} [{low:.3f}, {high:.3f}] over {options.pairs} pairs")
+    for data, title in (("synthetic", "batch on the device"), ("cifar10", "loaded by a worker")):
+        convoy_seconds, plain_seconds = compare(data, options)
+        ratio, low, high = ratio_with_interval(convoy_seconds, plain_seconds)
+        speed = options.batch / sorted(convoy_seconds)[len(convoy_seconds) // 2]
         print(
-            f"{what}: ours / bare = {middle:.3f} [{low:.3f}, {high:.3f}] over {own.pairs} pairs, "
-            f"{speed:.0f} images/s"
+            f"{title}: convoy / plain = {ratio:.3f} [{low:.3f}, {high:.3f}] "
+            f"over {options.pairs} pairs, {speed:.0f} images/s"
         )
 
 

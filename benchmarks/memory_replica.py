@@ -1,6 +1,6 @@
-"""One replica of `memory.py`, in a process of its own: an update, a save, and what stayed resident.
+"""A worker process of `memory.py`: the resident memory of a replica after an update and a save.
 
-Pages are looked up in /proc/self/pagemap, so a vector is measured alone, wherever it lies.
+Pages are counted in /proc/self/pagemap, so that single tensors can be measured.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from assembled import parts_of, plan_of, update_of
+from assembled import build_parts, make_plan, make_update
 from torch import Tensor
 
 from convoy.checkpoint.background import BackgroundCheckpointWriter
@@ -26,71 +26,73 @@ from convoy.run.process import ProcessContext, join_run
 from convoy.run.state import TrainingState
 
 PAGE = mmap.PAGESIZE
-_PRESENT = np.uint64(1 << 63)  # of an entry of pagemap: Documentation/admin-guide/mm/pagemap.rst
+_PRESENT = np.uint64(1 << 63)  # flag of a pagemap entry: Documentation/admin-guide/mm/pagemap.rst
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Bytes of optimizer state, and of the process, after an update and after a save."""
+class MemoryUse:
+    """Bytes of the optimizer state and of the process, after an update and after a save."""
 
     state: int
     resident: int  # between updates
-    cached: int  # held by the system, for us or for the file
+    cached: int  # in memory, including the page cache of the system
     process: int
-    read_in: int  # resident right after a checkpoint was copied
-    rested: int  # and after the state was put aside again
+    copied: int  # resident right after a checkpoint was copied
+    evicted: int  # resident after the state was evicted again
     copy_kept: int  # growth of the process by a save that keeps its copy
-    copy_given_back: int  # and by one that does not
+    copy_freed: int  # growth of the process by a save that frees its copy
 
 
 def work(world: World, payload: dict[str, Any]) -> int:
-    """A target of the supervisor: measure one replica and write it down."""
+    """The target of a worker process: measure one replica and write the result."""
     keep_freed_memory()  # as `convoy train` does
     folder = Path(payload["folder"])
-    with join_run(world, plan_of(payload["asked"])) as context:
-        seen = _see(Replica(context, folder), folder)
-    (folder / f"{world.rank}.json").write_text(json.dumps(asdict(seen)))
+    with join_run(world, make_plan(payload["options"])) as context:
+        use = _measure(Replica(context, folder), folder)
+    (folder / f"{world.rank}.json").write_text(json.dumps(asdict(use)))
     return 0
 
 
 class Replica:
-    """One process of a run, and what of it holds memory."""
+    """One process of a run: its update, optimizers and state."""
 
     def __init__(self, context: ProcessContext, folder: Path) -> None:
-        parts = parts_of(context, scratch=folder)
-        self.update = update_of(parts)
+        parts = build_parts(context, scratch=folder)
+        self.update = make_update(parts)
         self.optimizers = parts.optimizers
         self._state = TrainingState(parts)
 
     def contents(self, update: int) -> CheckpointContents | None:
-        """What the first process saves; shards are made whole, so all replicas must ask."""
+        """A checkpoint's contents, on rank 0; shards are gathered, so all ranks must call it."""
         return self._state.capture(update, {})
 
-    def rest(self) -> None:
-        """As a run does after each save."""
-        for one in self.optimizers:
-            one.storage.evict()
+    def evict(self) -> None:
+        """Evict the optimizer state, as a run does after each save."""
+        for optimizer in self.optimizers:
+            optimizer.storage.evict()
 
     def state_bytes(self, count: Callable[[Tensor], int]) -> int:
-        return sum(count(slot) for one in self.optimizers for slot in one.slots.values())
+        return sum(
+            count(slot) for optimizer in self.optimizers for slot in optimizer.slots.values()
+        )
 
 
-def _see(replica: Replica, folder: Path) -> Seen:
-    _settle(replica)
+def _measure(replica: Replica, folder: Path) -> MemoryUse:
+    _process_bytes_after_updates(replica)
     state, resident = replica.state_bytes(lambda vector: vector.nbytes), _resident(replica)
     cached, process = replica.state_bytes(cached_bytes), process_bytes()
     with _saved(replica, folder, keep_copy=False):
-        read_in = _resident(replica)
-        replica.rest()
-        rested = _resident(replica)
-        given_back = _settle(replica) - process
+        copied = _resident(replica)
+        replica.evict()
+        evicted = _resident(replica)
+        copy_freed = _process_bytes_after_updates(replica) - process
     with _saved(replica, folder, keep_copy=True):
-        kept = _settle(replica) - process
-    return Seen(state, resident, cached, process, read_in, rested, kept, given_back)
+        copy_kept = _process_bytes_after_updates(replica) - process
+    return MemoryUse(state, resident, cached, process, copied, evicted, copy_kept, copy_freed)
 
 
-def _settle(replica: Replica) -> int:
-    """The process after updates: what is free inside it has been taken up by then."""
+def _process_bytes_after_updates(replica: Replica) -> int:
+    """Resident memory after two updates, which reuse the memory that is free in the process."""
     for _ in range(2):
         replica.update()
     gc.collect()
@@ -103,20 +105,20 @@ def _resident(replica: Replica) -> int:
 
 @contextmanager
 def _saved(replica: Replica, folder: Path, keep_copy: bool) -> Iterator[None]:
-    """While this lasts the save is over and the saver still there."""
-    store = CheckpointStore(folder / f"kept-{keep_copy}")
-    saver = BackgroundCheckpointWriter(store, 1, lambda *_: None, keep_copy=keep_copy)
+    """Save a checkpoint; inside the block the writer still exists."""
+    store = CheckpointStore(folder / f"keep-copy-{keep_copy}")
+    writer = BackgroundCheckpointWriter(store, 1, lambda *_: None, keep_copy=keep_copy)
     contents = replica.contents(1)
     if contents is not None:
-        saver.save(contents)
+        writer.save(contents)
     del contents
-    saver.close()
+    writer.close()
     gc.collect()
     yield
 
 
 def resident_bytes(vector: Tensor) -> int:
-    """Pages of a vector that this process has in memory now."""
+    """Bytes of the pages of a vector that are resident in this process."""
     first, pages = _pages(vector)
     with Path("/proc/self/pagemap").open("rb", buffering=0) as file:
         file.seek(8 * (first // PAGE))
@@ -125,17 +127,17 @@ def resident_bytes(vector: Tensor) -> int:
 
 
 def cached_bytes(vector: Tensor) -> int:
-    """Pages of a vector that are in memory for whomever: a file's stay in the system's cache."""
+    """Bytes of the pages of a vector that are in memory, also in the page cache of the system."""
     first, pages = _pages(vector)
-    found = (ctypes.c_ubyte * pages)()
+    flags = (ctypes.c_ubyte * pages)()
     call = ctypes.CDLL(None, use_errno=True).mincore
-    if call(ctypes.c_void_p(first), ctypes.c_size_t(pages * PAGE), found):
+    if call(ctypes.c_void_p(first), ctypes.c_size_t(pages * PAGE), flags):
         raise OSError(ctypes.get_errno(), "mincore")
-    return PAGE * sum(one & 1 for one in found)
+    return PAGE * sum(flag & 1 for flag in flags)
 
 
 def _pages(vector: Tensor) -> tuple[int, int]:
-    """Address of the first page, and how many there are."""
+    """The address of the first page and the number of pages."""
     first = vector.data_ptr() // PAGE * PAGE
     return first, -(-(vector.data_ptr() + vector.nbytes - first) // PAGE)
 

@@ -1,4 +1,4 @@
-"""Loaders as anybody would write them: torch's DataLoader with workers, one image at a time."""
+"""Data loaders in plain PyTorch and Pillow: torch's DataLoader with worker processes."""
 
 import random
 from io import BytesIO
@@ -16,15 +16,16 @@ def random_box(width: int, height: int) -> tuple[int, int, int, int]:
     for _ in range(10):
         area = random.uniform(0.08, 1.0) * width * height
         ratio = exp(random.uniform(log(3 / 4), log(4 / 3)))
-        wide, tall = round(sqrt(area * ratio)), round(sqrt(area / ratio))
-        if 0 < wide <= width and 0 < tall <= height:
-            left, top = random.randint(0, width - wide), random.randint(0, height - tall)
-            return left, top, left + wide, top + tall
+        crop_width, crop_height = round(sqrt(area * ratio)), round(sqrt(area / ratio))
+        if 0 < crop_width <= width and 0 < crop_height <= height:
+            left = random.randint(0, width - crop_width)
+            top = random.randint(0, height - crop_height)
+            return left, top, left + crop_width, top + crop_height
     return 0, 0, width, height
 
 
 class PillowPhotos(Dataset[Tensor]):
-    """Decode, crop, resize and mirror by Pillow."""
+    """Decode, crop, resize and flip with Pillow."""
 
     def __init__(self, encoded: list[bytes], size: int) -> None:
         self.encoded, self.size = encoded, size
@@ -42,7 +43,7 @@ class PillowPhotos(Dataset[Tensor]):
 
 
 class PillowCifar(Dataset[Tensor]):
-    """Pad by 4, crop and mirror by Pillow."""
+    """Pad by 4, crop and flip with Pillow."""
 
     def __init__(self, pixels: np.ndarray) -> None:
         self.pixels = pixels
@@ -60,7 +61,7 @@ class PillowCifar(Dataset[Tensor]):
 
 
 def loader(samples: Dataset[Tensor], batch: int, workers: int) -> DataLoader[Tensor]:
-    """Its workers stay from epoch to epoch: their start is not what is measured."""
+    """A DataLoader with persistent workers, so that their start is not measured."""
     return DataLoader(
         samples, batch, shuffle=True, num_workers=workers, persistent_workers=workers > 0
     )

@@ -1,6 +1,6 @@
-"""The networks of `models.py` as anybody would write them in plain torch.
+"""The networks of `models.py` in plain torch.
 
-Weights are made in the order in which convoy names them, so that one can be given the other's.
+Their parameters have the same order as convoy's, so that weights can be copied one by one.
 """
 
 from collections.abc import Callable
@@ -25,22 +25,22 @@ def conv_norm(
 
 
 class Bottleneck(nn.Module):
-    """Narrow, filter, widen; a ResNeXt's filter has groups."""
+    """A bottleneck block of ResNet; with groups, of ResNeXt."""
 
     def __init__(self, inputs: int, inner: int, outputs: int, stride: int, groups: int) -> None:
         super().__init__()
-        self.road = nn.Sequential(
+        self.layers = nn.Sequential(
             *conv_norm(inputs, inner),
             relu(),
             *conv_norm(inner, inner, 3, stride, groups),
             relu(),
             *conv_norm(inner, outputs),
         )
-        changes = inputs != outputs
-        self.shortcut = nn.Sequential(*(conv_norm(inputs, outputs, 1, stride) if changes else []))
+        downsample = conv_norm(inputs, outputs, 1, stride) if inputs != outputs else []
+        self.shortcut = nn.Sequential(*downsample)
 
-    def forward(self, given: Tensor) -> Tensor:
-        return F.relu(self.road(given) + self.shortcut(given), inplace=True)
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.layers(x) + self.shortcut(x), inplace=True)
 
 
 def resnet50(groups: int = 1, widening: int = 1) -> nn.Module:
@@ -55,23 +55,23 @@ def resnet50(groups: int = 1, widening: int = 1) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))
 
 
-class Gate(nn.Module):
-    """Squeeze-and-excite."""
+class SqueezeExcite(nn.Module):
+    """Squeeze-and-excite, also known as channel attention."""
 
-    def __init__(self, channels: int, inner: int, act: Act, outer: nn.Module) -> None:
+    def __init__(self, channels: int, inner: int, act: Act, gate: nn.Module) -> None:
         super().__init__()
         self.reduce = nn.Conv2d(channels, inner, 1)
         self.act = act()
         self.expand = nn.Conv2d(inner, channels, 1)
-        self.outer = outer
+        self.gate = gate
 
-    def forward(self, given: Tensor) -> Tensor:
-        inner = self.act(self.reduce(given.mean((2, 3), keepdim=True)))
-        return given * self.outer(self.expand(inner))
+    def forward(self, x: Tensor) -> Tensor:
+        reduced = self.act(self.reduce(x.mean((2, 3), keepdim=True)))
+        return x * self.gate(self.expand(reduced))
 
 
-class Inverted(nn.Module):
-    """Widen, filter channel by channel, gate, narrow."""
+class InvertedResidual(nn.Module):
+    """Expand, depthwise convolution, squeeze-and-excite, project."""
 
     def __init__(
         self,
@@ -79,26 +79,26 @@ class Inverted(nn.Module):
         kernel: int,
         stride: int,
         act: Act,
-        gate: nn.Module | None = None,
+        squeeze_excite: nn.Module | None = None,
         drop: float = 0.0,
     ) -> None:
         super().__init__()
         inputs, hidden, outputs = widths
         layers = [*conv_norm(inputs, hidden), act()] if hidden != inputs else []
         layers += [*conv_norm(hidden, hidden, kernel, stride, hidden), act()]
-        layers += [gate] if gate else []
-        self.road = nn.Sequential(*layers, *conv_norm(hidden, outputs))
+        layers += [squeeze_excite] if squeeze_excite else []
+        self.layers = nn.Sequential(*layers, *conv_norm(hidden, outputs))
         self.has_shortcut = stride == 1 and inputs == outputs
         self.drop = drop
 
-    def forward(self, given: Tensor) -> Tensor:
-        made = self.road(given)
+    def forward(self, x: Tensor) -> Tensor:
+        output = self.layers(x)
         if not self.has_shortcut:
-            return made
-        if self.drop and self.training:
-            kept = made.new_empty(len(made), 1, 1, 1).bernoulli_(1 - self.drop)
-            made = made * kept.div_(1 - self.drop)
-        return made + given
+            return output
+        if self.drop and self.training:  # stochastic depth
+            mask = output.new_empty(len(output), 1, 1, 1).bernoulli_(1 - self.drop)
+            output = output * mask.div_(1 - self.drop)
+        return output + x
 
 
 def efficientnet_b0() -> nn.Module:
@@ -109,9 +109,11 @@ def efficientnet_b0() -> nn.Module:
     for index, (kernel, repeats, outputs, stride) in enumerate(groups):
         for repeat in range(repeats):
             hidden = inputs * (6 if index else 1)
-            gate = Gate(hidden, inputs // 4, silu, nn.Sigmoid())
+            attention = SqueezeExcite(hidden, inputs // 4, silu, nn.Sigmoid())
             widths, first = (inputs, hidden, outputs), 1 if repeat else stride
-            layers.append(Inverted(widths, kernel, first, silu, gate, 0.2 * number / 16))
+            layers.append(
+                InvertedResidual(widths, kernel, first, silu, attention, 0.2 * number / 16)
+            )
             inputs, number = outputs, number + 1
     layers += [*conv_norm(320, 1280), silu(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     return nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(1280, 1000))
@@ -124,13 +126,13 @@ def mobilenet_v2() -> nn.Module:
     for ratio, outputs, repeats, stride in [*groups, (6, 160, 3, 2), (6, 320, 1, 1)]:
         for repeat in range(repeats):
             widths = (inputs, inputs * ratio, outputs)
-            layers.append(Inverted(widths, 3, 1 if repeat else stride, relu6))
+            layers.append(InvertedResidual(widths, 3, 1 if repeat else stride, relu6))
             inputs = outputs
     layers += [*conv_norm(320, 1280), relu6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     return nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(1280, 1000))
 
 
-# Widened to, outputs, kernel, stride, with a gate, with the harder activation.
+# Hidden channels, output channels, kernel, stride, squeeze-and-excite, hard swish.
 _V3_LARGE = [
     (16, 16, 3, 1, 0, 0),
     (64, 24, 3, 2, 0, 0),
@@ -153,11 +155,11 @@ _V3_LARGE = [
 def mobilenet_v3_large() -> nn.Module:
     layers: list[nn.Module] = [*conv_norm(3, 16, 3, 2), hard_swish()]
     inputs = 16
-    for hidden, outputs, kernel, stride, gated, hard in _V3_LARGE:
+    for hidden, outputs, kernel, stride, attends, hard in _V3_LARGE:
         inner = -(-hidden // 32) * 8
-        gate = Gate(hidden, inner, relu, nn.Hardsigmoid()) if gated else None
+        attention = SqueezeExcite(hidden, inner, relu, nn.Hardsigmoid()) if attends else None
         act = hard_swish if hard else relu
-        layers.append(Inverted((inputs, hidden, outputs), kernel, stride, act, gate))
+        layers.append(InvertedResidual((inputs, hidden, outputs), kernel, stride, act, attention))
         inputs = outputs
     layers += [*conv_norm(160, 960), hard_swish(), nn.AdaptiveAvgPool2d(1)]
     layers += [nn.Conv2d(960, 1280, 1, bias=False), hard_swish(), nn.Flatten()]
@@ -165,7 +167,7 @@ def mobilenet_v3_large() -> nn.Module:
 
 
 class Fire(nn.Module):
-    """Squeeze, then expand in two ways."""
+    """Squeeze, then expand with 1 × 1 and 3 × 3 convolutions."""
 
     def __init__(self, inputs: int, squeezed: int, expanded: int) -> None:
         super().__init__()
@@ -173,9 +175,9 @@ class Fire(nn.Module):
         self.expand1 = nn.Conv2d(squeezed, expanded, 1, bias=False)
         self.expand3 = nn.Conv2d(squeezed, expanded, 3, padding=1, bias=False)
 
-    def forward(self, given: Tensor) -> Tensor:
-        inner = F.relu(self.squeeze(given), inplace=True)
-        return F.relu(torch.cat([self.expand1(inner), self.expand3(inner)], 1), inplace=True)
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.squeeze(x), inplace=True)
+        return F.relu(torch.cat([self.expand1(x), self.expand3(x)], 1), inplace=True)
 
 
 def squeezenet() -> nn.Module:

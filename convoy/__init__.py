@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "ValidationScore": "convoy.api.checkpoints",
     "average": "convoy.api.checkpoints",
     "export": "convoy.api.checkpoints",
@@ -60,13 +60,13 @@ _HOMES = {
     "Pipeline": "convoy.engine.pipeline",
     "ConvoyError": "convoy.errors",
 }
-__all__ = ["__version__", *_HOMES]
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'convoy' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
 

@@ -1,10 +1,10 @@
-"""Trains the same short runs in two checkouts and compares their `weights_sha256`.
+"""Train the same short runs in two checkouts and compare their `weights_sha256`.
 
     python tools/compare_weights.py ../before .                     every run in both
     python tools/compare_weights.py ../before . --only resume       runs whose name contains a word
 
 For changes that must not change arithmetic. Both checkouts run with this Python and its packages.
-Needs `../shared` (photos, CIFAR-10) for some of the runs; without it they are left out.
+Some of the runs need `../shared` (photos, CIFAR-10); without it they are skipped.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 SHARED = Path(__file__).parents[2] / "shared"
 SMALL = """--model resnet8 --data shapes --image-size 12 --micro-batch-size 4
     --gradient-accumulation 8 --epoch 1.5 --lr 0.02 --threads 1 --progress none"""
-SAMPLES = "--samples 256"  # unless files have them
+SAMPLES = "--samples 256"  # for generated data
 PIPELINE = "--shards 2 --pipeline-schedule"
 PHOTOS = "--data imagenet --model resnet18 --image-size 64 --epoch 1"
 HALF = "--precision 16.16 --loss-scaling 128"
@@ -90,15 +90,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
-    parser.add_argument("--only", default="", metavar="WORD", help="runs with this in their name")
+    parser.add_argument("--only", default="", metavar="WORD", help="runs whose name contains this")
     args = parser.parse_args()
     different = 0
     with TemporaryDirectory(prefix="convoy-compare-") as scratch:
         data = prepare_data(args.after, Path(scratch))
         for number, name in enumerate(name for name in RUNS if args.only in name):
             options = RUNS[name]
-            if any("{" + missing + "}" in options for missing in MADE - data.keys()):
-                print(f"{name:28} left out: no ../shared", flush=True)
+            if any("{" + missing + "}" in options for missing in PREPARED - data.keys()):
+                print(f"{name:28} skipped: no ../shared", flush=True)
                 continue
             samples = "" if "--data-dir" in options else SAMPLES
             words = f"{SMALL} {samples} {options}".format(**data).split()
@@ -114,26 +114,27 @@ def main() -> int:
     return int(different > 0)
 
 
-MADE = {"cifar", "photos", "tfrecord", "webdataset"}
+PREPARED = {"cifar", "photos", "tfrecord", "webdataset"}
 
 
 def prepare_data(tree: Path, scratch: Path) -> dict[str, str]:
-    """Datasets out of `../shared`, in each format."""
+    """Prepare the datasets of `../shared` in each format."""
     if not SHARED.is_dir():
         return {}
-    folders = {name: str(scratch / name) for name in MADE}
+    folders = {name: str(scratch / name) for name in PREPARED}
     script = [sys.executable, str(SHARED / "tools" / "get-cifar10"), folders["cifar"]]
     subprocess.run(script, check=True, stdout=subprocess.DEVNULL)
     with tarfile.open(SHARED / "data" / "photos.tar") as archive:
         archive.extractall(scratch / "photos", filter="data")
     folders["photos"] = str(next((scratch / "photos").rglob("train")).parent)
-    for form in ("tfrecord", "webdataset"):
-        convoy(tree, "data", "convert", folders["photos"], folders[form], "--to", form)
+    for shard_format in ("tfrecord", "webdataset"):
+        target = folders[shard_format]
+        convoy(tree, "data", "convert", folders["photos"], target, "--to", shard_format)
     return folders
 
 
 def weights_sha256(tree: Path, words: list[str], folder: Path, kill: bool) -> str:
-    """Of a run from start to end; or killed after its second checkpoint and resumed."""
+    """Train without interruption, or kill after the second checkpoint and resume."""
     if kill:
         kill_after_checkpoint(tree, words, folder)
         convoy(tree, "resume", str(folder))
@@ -149,7 +150,7 @@ def kill_after_checkpoint(tree: Path, words: list[str], folder: Path) -> None:
         command(words), cwd=tree, env=environment(), stdout=subprocess.DEVNULL, process_group=0
     ) as process:
         while len(list(folder.glob("checkpoints/update-*"))) < 2:
-            assert process.poll() is None, "it ended before it was killed"
+            assert process.poll() is None, "the run ended before it was killed"
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Writes a contact sheet of the `shapes` dataset as a PNG: a row for each class."""
+"""Write a contact sheet of the `shapes` dataset as a PNG, with one row per class."""
 
 import argparse
 from pathlib import Path
@@ -6,22 +6,21 @@ from pathlib import Path
 import numpy as np
 
 from convoy.data.sources.shapes import ShapesSource
-from convoy.run.contact_sheet import Cell, Row, Sheet, draw
+from convoy.run.contact_sheet import Cell, Sheet, draw
 
 COLUMNS = 12
 
 
 def sheet_of(image_size: int, seed: int) -> Sheet:
-    """Samples count through the classes."""
+    """Rows by class: consecutive samples have consecutive classes."""
     names = ShapesSource.class_names
     source = ShapesSource(len(names) * COLUMNS, image_size, seed)
-    cells = [Cell(one.tobytes()) for one in source.pixels(np.arange(len(source)))]
-    rows = (Row(tuple(cells[label :: len(names)]), name) for label, name in enumerate(names))
-    return Sheet(image_size, tuple(rows))
+    cells = [Cell(pixels.tobytes()) for pixels in source.pixels(np.arange(len(source)))]
+    rows = [cells[label :: len(names)] for label in range(len(names))]
+    return Sheet(image_size, rows, row_titles=names)
 
 
 def main() -> None:
-    """Read the command line, write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("path", type=Path, nargs="?", default=Path("docs/images/shapes.png"))
     parser.add_argument("--image-size", type=int, default=32)

@@ -1,4 +1,4 @@
-"""Targets for `tools/fuzz.py`: the gate before images, and what lies behind it."""
+"""Targets for `tools/fuzz.py`: image headers and image decoding."""
 
 from io import BytesIO
 
@@ -8,29 +8,33 @@ from PIL import Image
 from convoy.data.images.decode import MAX_PIXELS, MAX_SIDE, ImageError, decode, read_header
 
 ERRORS = (ImageError,)
-_FORMS = ("PNG", "GIF", "BMP", "WEBP")
+_FORMATS = ("PNG", "GIF", "BMP", "WEBP")
 
 
 def jpegs() -> list[bytes]:
-    """Plain, progressive, gray, of four inks, sampled in two ways, with words and a rotation."""
-    turned = Image.Exif()
-    turned[0x0112] = 6
+    """Baseline, progressive, gray, CMYK, without subsampling, with comment, with rotation."""
+    rotated = Image.Exif()
+    rotated[0x0112] = 6
     return [
-        _saved("RGB", "JPEG"),
-        _saved("RGB", "JPEG", progressive=True),
-        _saved("L", "JPEG", comment=b"some words"),
-        _saved("CMYK", "JPEG"),
-        _saved("RGB", "JPEG", subsampling=0, exif=turned),
+        _encode("RGB", "JPEG"),
+        _encode("RGB", "JPEG", progressive=True),
+        _encode("L", "JPEG", comment=b"some words"),
+        _encode("CMYK", "JPEG"),
+        _encode("RGB", "JPEG", subsampling=0, exif=rotated),
     ]
 
 
 def images() -> list[bytes]:
-    """Of every kind."""
-    return [*jpegs(), *(_saved("RGB", form) for form in _FORMS), _saved("P", "GIF")]
+    """Images of every supported format."""
+    return [
+        *jpegs(),
+        *(_encode("RGB", image_format) for image_format in _FORMATS),
+        _encode("P", "GIF"),
+    ]
 
 
 def check_header(encoded: bytes) -> None:
-    """What passes the header check keeps its limits."""
+    """The size in an accepted header is within the limits."""
     header = read_header(encoded)
 
     assert 1 <= header.width <= MAX_SIDE
@@ -39,7 +43,7 @@ def check_header(encoded: bytes) -> None:
 
 
 def read_image(encoded: bytes) -> None:
-    """What is decoded has the size that the gate told; large ones are left out, for their time."""
+    """Decoded pixels have the size of the header; large images are skipped to save time."""
     header = read_header(encoded)
     if header.width * header.height <= 10_000:
         pixels = decode(encoded, header)
@@ -48,8 +52,10 @@ def read_image(encoded: bytes) -> None:
         assert pixels.dtype == np.uint8
 
 
-def _saved(mode: str, form: str, **options: object) -> bytes:
+def _encode(mode: str, image_format: str, **options: object) -> bytes:
     waves = np.sin(np.arange(24)[:, None, None] / 5 + np.arange(40)[:, None] / 7 + np.arange(3))
     file = BytesIO()
-    Image.fromarray((waves * 120 + 128).astype(np.uint8)).convert(mode).save(file, form, **options)
+    Image.fromarray((waves * 120 + 128).astype(np.uint8)).convert(mode).save(
+        file, image_format, **options
+    )
     return file.getvalue()

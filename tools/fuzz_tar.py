@@ -1,4 +1,4 @@
-"""Tar shards for `tools/fuzz.py`: right ones of each kind, and what must hold of any."""
+"""The target for tar shards of `tools/fuzz.py`: valid shards, and checks of what is read."""
 
 import io
 import json
@@ -14,7 +14,7 @@ _CHECKSUM = slice(148, 156)
 
 
 def seeds() -> list[bytes]:
-    """Two samples each, in the three forms of tar, with names too long for the first."""
+    """Two samples in each tar format; the names are too long for the format of 1988."""
     return [
         _shard(tarfile.USTAR_FORMAT, "folder/"),
         _shard(tarfile.GNU_FORMAT, "n" * 120),
@@ -22,13 +22,13 @@ def seeds() -> list[bytes]:
     ]
 
 
-def _shard(form: int, begin: str) -> bytes:
+def _shard(tar_format: int, prefix: str) -> bytes:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=form) as tar:
+    with tarfile.open(fileobj=buffer, mode="w", format=tar_format) as tar:
         for label in (0, 7):
             boxes = json.dumps({"bbox": [0, 0.25, 0.5, 1]}).encode()
             for suffix, content in (("cls", b"%d" % label), ("jpg", b"image"), ("json", boxes)):
-                member = tarfile.TarInfo(f"{begin}{label}.{suffix}")
+                member = tarfile.TarInfo(f"{prefix}{label}.{suffix}")
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
     content = buffer.getvalue().rstrip(b"\0")
@@ -36,23 +36,23 @@ def _shard(form: int, begin: str) -> bytes:
 
 
 def read(data: bytes) -> None:
-    """Every record lies inside the shard, good ones with what an index may hold."""
-    found = scan_stream(io.BytesIO(data), len(data))
-    offset, size = np.asarray(found.offset), np.asarray(found.size)
-    good = np.asarray(found.label) >= 0
+    """Every record is inside the shard, and the values of valid records are in range."""
+    scan = scan_stream(io.BytesIO(data), len(data))
+    offset, size = np.asarray(scan.offset), np.asarray(scan.size)
+    valid = np.asarray(scan.label) >= 0
 
     assert ((offset >= 0) & (size >= 0)).all()
     assert (offset + size <= len(data)).all()
-    assert ((size[good] > 0) & (size[good] <= MAX_RECORD_BYTES)).all()
-    assert len(found.faults) == len(good) - good.sum()
-    assert len(found.crc) == len(found.label) == len(found.box_count)
-    assert sum(found.box_count) == len(found.boxes)
-    assert ((found.boxes >= 0) & (found.boxes <= 1)).all()
+    assert ((size[valid] > 0) & (size[valid] <= MAX_RECORD_BYTES)).all()
+    assert len(scan.faults) == len(valid) - valid.sum()
+    assert len(scan.crc) == len(scan.label) == len(scan.box_count)
+    assert sum(scan.box_count) == len(scan.boxes)
+    assert ((scan.boxes >= 0) & (scan.boxes <= 1)).all()
 
 
-def repair(data: bytes, chance: Random) -> bytes:
-    """Right checksums of all headers, so that what they say has to be judged."""
-    if chance.random() < 0.5:
+def repair(data: bytes, rng: Random) -> bytes:
+    """Correct the checksums of all headers, so that their other fields are read."""
+    if rng.random() < 0.5:
         return data
     fixed = bytearray(data)
     for start in range(0, len(data) - BLOCK_BYTES + 1, BLOCK_BYTES):

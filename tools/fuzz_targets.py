@@ -1,7 +1,7 @@
-"""What `tools/fuzz.py` throws damaged bytes at: readers of files that come from elsewhere.
+"""The targets of `tools/fuzz.py`: readers of data files.
 
-A target may raise only the errors it names. Where a checksum would stop all damage at the door,
-half of the inputs get a right one again.
+A target may raise only the errors it lists. Where a checksum would reject every damaged input, half
+of the inputs get a correct checksum.
 """
 
 import io
@@ -31,7 +31,7 @@ BOXES = np.array([[0.1, 0.2, 0.5, 0.75], [0, 0, 1, 1]], np.float32)
 
 @dataclass(frozen=True)
 class Target:
-    """A reader, right inputs for it, the errors it may raise, and who makes checksums right."""
+    """A reader, valid inputs, the errors it may raise, and a function that corrects checksums."""
 
     seeds: list[bytes]
     read: Callable[[bytes], None]
@@ -40,13 +40,13 @@ class Target:
 
 
 def targets(scratch: Path) -> dict[str, Target]:
-    """All of them; a reader of files finds its own in the scratch folder."""
+    """All targets by name; readers of files use the scratch folder."""
     return {
         "frame": Target([_shard(), _shard()[:-5], b""], read_shard, (), repair_frame),
         "example": Target(_examples(), read_record, (BadContentError,)),
         "index": Target(_indexes(), read_index, (BadIndexError,), repair_index),
         "tar": Target(fuzz_tar.seeds(), fuzz_tar.read, (BadContentError,), fuzz_tar.repair),
-        "gate": Target(fuzz_images.jpegs(), fuzz_images.check_header, fuzz_images.ERRORS),
+        "header": Target(fuzz_images.jpegs(), fuzz_images.check_header, fuzz_images.ERRORS),
         "image": Target(fuzz_images.images(), fuzz_images.read_image, fuzz_images.ERRORS),
         "cifar": Target(_cifars(), CifarFile(scratch), (DataError,), repair_cifar),
     }
@@ -62,7 +62,7 @@ def _examples() -> list[bytes]:
 
 
 def read_record(data: bytes) -> None:
-    """Both ways to read an Example, and that what they give is in range."""
+    """Read an Example in both ways; all values are in range."""
     label, boxes, _ = read_annotations(data)
     image = read_image(data)
 
@@ -80,29 +80,29 @@ def _shard() -> bytes:
 
 
 def read_shard(data: bytes) -> None:
-    """The frames lie one after the other and cover all of it."""
-    place = 0
+    """The frames are consecutive and cover the whole shard."""
+    offset = 0
     for frame in tfrecord_format.iter_frames(io.BytesIO(data), len(data)):
-        assert frame.offset == place
-        assert 0 < frame.size <= len(data) - place
+        assert frame.offset == offset
+        assert 0 < frame.size <= len(data) - offset
         assert (frame.reason is None) == (len(frame.record) > 0)
-        place += frame.size
+        offset += frame.size
 
-    assert place == len(data)
+    assert offset == len(data)
     tfrecord_format.detect_compression(data)
 
 
-def repair_frame(data: bytes, chance: Random) -> bytes:
-    """Right checksums of the first length, or of the first record too."""
-    if len(data) < tfrecord_format.FRAMING_BYTES or chance.random() < 0.5:
+def repair_frame(data: bytes, rng: Random) -> bytes:
+    """Correct the checksum of the first length, and sometimes that of the first record."""
+    if len(data) < tfrecord_format.FRAMING_BYTES or rng.random() < 0.5:
         return data
     head = data[:8] + tfrecord_format.masked_crc(data[:8]).to_bytes(4, "little")
-    rest = data[len(head) :]
+    body = data[len(head) :]
     length = int.from_bytes(head[:8], "little")
-    if length + 4 > len(rest) or chance.random() < 0.5:
-        return head + rest
-    foot = tfrecord_format.masked_crc(rest[:length]).to_bytes(4, "little")
-    return head + rest[:length] + foot + rest[length + 4 :]
+    if length + 4 > len(body) or rng.random() < 0.5:
+        return head + body
+    checksum = tfrecord_format.masked_crc(body[:length]).to_bytes(4, "little")
+    return head + body[:length] + checksum + body[length + 4 :]
 
 
 def _indexes() -> list[bytes]:
@@ -110,8 +110,8 @@ def _indexes() -> list[bytes]:
     return [_index(False, ""), _index(True, "cut in the middle")]
 
 
-def _index(summed: bool, fault: str) -> bytes:
-    scan = ShardScan(with_checksums=summed)
+def _index(with_checksums: bool, fault: str) -> bytes:
+    scan = ShardScan(with_checksums=with_checksums)
     for number in range(6):
         scan.add(10 * number, 10, number % 3, BOXES[:number] if fault else NO_BOXES, number)
     if fault:
@@ -126,7 +126,7 @@ def _index(summed: bool, fault: str) -> bytes:
 
 
 def read_index(data: bytes) -> None:
-    """An index that was accepted answers for every record."""
+    """An accepted index can be read for every record."""
     index = index_file.parse(np.frombuffer(data, np.uint8))
     for number in range(len(index)):
         assert len(ShardedRecords(Path(), index, ()).boxes(number)) <= len(index.boxes)
@@ -135,13 +135,13 @@ def read_index(data: bytes) -> None:
         assert index.label[fault.number] == -1
 
 
-def repair_index(data: bytes, chance: Random) -> bytes:
-    """A header that fits the rest, so that the checks behind it have work."""
-    if chance.random() < 0.5:
+def repair_index(data: bytes, rng: Random) -> bytes:
+    """Write a header that fits the body, so that later checks are reached."""
+    if rng.random() < 0.5:
         return data
     body = data[8 + int.from_bytes(data[:8], "little") :] or data
-    records, boxes, summed = (7, 9, True) if b"cut in" in body else (6, 0, False)
-    crcs = records * summed
+    records, boxes, has_checksums = (7, 9, True) if b"cut in" in body else (6, 0, False)
+    crcs = records * has_checksums
     fixed = 32 * records + 16 * boxes + 4 * crcs
     body = body.ljust(fixed, b"\0")
     header = write_header([records, boxes, crcs, len(body) - fixed], google_crc32c.value(body))
@@ -153,25 +153,27 @@ def _cifars() -> list[bytes]:
     return [record, record * 2]
 
 
-def repair_cifar(data: bytes, chance: Random) -> bytes:
-    """Whole records under labels that may be right."""
-    if chance.random() < 0.5:
+def repair_cifar(data: bytes, rng: Random) -> bytes:
+    """Pad to complete records, with labels that may be valid."""
+    if rng.random() < 0.5:
         return data
     record = CIFAR100.record_bytes
-    whole = bytearray(data.ljust(record, b"\0")[: max(1, len(data) // record) * record])
-    whole[:2] = chance.randrange(22), chance.randrange(102)
-    return bytes(whole)
+    records = bytearray(data.ljust(record, b"\0")[: max(1, len(data) // record) * record])
+    records[:2] = rng.randrange(22), rng.randrange(102)
+    return bytes(records)
 
 
 class CifarFile:
-    """The bytes as a file of CIFAR-100, opened as a user would."""
+    """Reads the bytes as a file of CIFAR-100."""
 
     def __init__(self, scratch: Path) -> None:
         self._folder = scratch
         self._path = scratch / CIFAR100.files["validation"][0]
 
     def __call__(self, data: bytes) -> None:
-        self._path.unlink(missing_ok=True)  # file systems flush one that is emptied and refilled
+        self._path.unlink(
+            missing_ok=True
+        )  # some file systems flush a file that is truncated and rewritten
         self._path.write_bytes(data)
         source = open_cifar(CIFAR100, self._folder, "validation")
         labels = source.labels(np.arange(len(source)))

@@ -1,9 +1,9 @@
-"""Lists the texts that convoy shows to people, with file and line, for a review of the wording.
+"""List the messages of convoy with file and line, to review their wording.
 
-    python tools/messages.py            every string that reads like a sentence
-    python tools/messages.py report     only those of one package
+    python tools/messages.py            all strings of at least three words
+    python tools/messages.py report     those of one package
 
-Docstrings are left out; the parts of an f-string are joined, with `{…}` for a value.
+Docstrings are excluded; f-strings are printed with `{…}` for their values.
 """
 
 import ast
@@ -23,14 +23,14 @@ def main() -> None:
 
 
 def messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Strings of at least three words, in the order of the file."""
+    """Yield line number and text of strings with at least three words."""
     skipped = set(docstrings(tree))
     for node in ast.walk(tree):
         if node in skipped:
             continue
         if isinstance(node, ast.JoinedStr):
             skipped.update(ast.walk(node))
-            text = "".join(part_of_text(part) for part in node.values)
+            text = "".join(format_fstring_value(value) for value in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value
         else:
@@ -40,8 +40,8 @@ def messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, text
 
 
-def part_of_text(part: ast.expr) -> str:
-    return str(part.value) if isinstance(part, ast.Constant) else "{…}"
+def format_fstring_value(value: ast.expr) -> str:
+    return str(value.value) if isinstance(value, ast.Constant) else "{…}"
 
 
 def docstrings(tree: ast.AST) -> Iterator[ast.AST]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws the curves of a run: loss and accuracy over epochs, training and validation.
+"""Plot loss and accuracy of a run over epochs, for training and validation.
 
-tools/plot_run.py RUN PICTURE.png       needs the extra `plot`
+tools/plot_run.py RUN PICTURE.png       requires the extra `plot`
 """
 
 import json
@@ -11,24 +11,26 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 
-def read_lines(path: Path) -> list[dict[str, float]]:
+def read_records(path: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def draw(run: Path, picture: Path) -> None:
-    """Two panels side by side, one legend each."""
-    training = read_lines(run / "metrics.jsonl")
-    validation = read_lines(run / "validation.jsonl")
+    """Two panels next to each other: loss and accuracy."""
+    training = read_records(run / "metrics.jsonl")
+    validation = read_records(run / "validation.jsonl")
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     for axes, name in ((left, "loss"), (right, "accuracy")):
         axes.plot(
-            [one["epoch"] for one in training], [one[name] for one in training], label="training"
+            [record["epoch"] for record in training],
+            [record[name] for record in training],
+            label="training",
         )
         axes.set(xlabel="epoch", ylabel=name)
         axes.grid(alpha=0.3)
-    epochs = [one["epoch"] for one in validation]
-    left.plot(epochs, [one["loss"] for one in validation], "o-", label="validation")
-    right.plot(epochs, [one["top1"] for one in validation], "o-", label="validation")
+    epochs = [record["epoch"] for record in validation]
+    left.plot(epochs, [record["loss"] for record in validation], "o-", label="validation")
+    right.plot(epochs, [record["top1"] for record in validation], "o-", label="validation")
     left.legend()
     right.legend()
     figure.savefig(picture, dpi=90)

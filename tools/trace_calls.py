@@ -1,11 +1,12 @@
-"""How far it is from one point of a run to another: the functions of convoy that are entered.
+"""Count the functions of convoy that run in each phase of a training run.
 
-    python tools/trace_calls.py                       a table of all parts
-    python tools/trace_calls.py --list "one update"   the functions of a part, in order
+    python tools/trace_calls.py                       a table of all phases
+    python tools/trace_calls.py --list "one update"   the functions of a phase, in order
 
-Trains a tiny network in one process and dry-runs a command line of another program. For each part
-it counts the functions, files and packages entered, all calls, and how often the next call is in
-another package. Comprehensions and lambdas count as their function; only the main thread counts.
+Trains a tiny network in one process and dry-runs a command line of another program. For each phase
+it counts the functions, files and packages entered, all calls, and the calls that enter another
+package than the previous call. Comprehensions and lambdas belong to their function; only the main
+thread is traced.
 """
 
 import argparse
@@ -27,14 +28,14 @@ from convoy.cli.main import main as convoy_main
 
 ROOT = Path(convoy.__file__).parent
 START = "command line to first update"
-# Functions, as `module:name`, that perform one part of a run; the n-th call is the one that counts.
+# Pattern of `module:function` for each phase, and which of the matching calls is shown.
 UPDATE = r"engine\.trainer:Trainer\._?update"
-PARTS = {
+PHASES = {
     "one update": (UPDATE, 3),  # the first update also loads and allocates
-    "a validation": (r"(assemble|run)\.\w+:(\w+\.)?_?(measure|validate)", 1),
-    "a checkpoint": (r"(assemble|run)\.\w+:(\w+\.)?_?(save|save_checkpoint)", 1),
+    "a validation": (r"run\.\w+:(\w+\.)?_?(measure|validate)", 1),
+    "a checkpoint": (r"run\.\w+:(\w+\.)?_?(save|save_checkpoint)", 1),
 }
-COUNTED = r"planning\.\w+:plan_run|config\.\w+:(build_config|resolve)"  # ideally called once
+CALLED_ONCE = r"planning\.\w+:plan_run|config\.\w+:(build_config|resolve)"  # or few times
 
 TRAIN = """train --model=resnet8 --data=shapes --image-size=12 --samples=96 --micro-batch-size=8
     --gradient-accumulation=2 --epoch=2 --lr=0.02 --threads=1 --dataloader-worker=0
@@ -53,7 +54,7 @@ class Call(NamedTuple):
 
 
 class Recorder:
-    """A profile function that keeps all calls into convoy."""
+    """A profile function that records all calls into convoy."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -73,7 +74,7 @@ class Recorder:
 
 
 def name_of(code: CodeType) -> str | None:
-    """None for other libraries, modules, comprehensions and lambdas."""
+    """The name of a function of convoy; None for comprehensions, lambdas and other code."""
     path = Path(code.co_filename)
     if not path.is_relative_to(ROOT) or code.co_name.startswith("<"):
         return None
@@ -94,28 +95,28 @@ def trace(words: list[str]) -> list[Call]:
 
 def find(calls: list[Call], pattern: str, number: int) -> list[Call]:
     """The n-th call that matches, with everything that it calls."""
-    places = [at for at, call in enumerate(calls) if re.fullmatch(pattern, call.name)]
-    if len(places) < number:
-        sys.exit(f"no call {number} of a function that matches {pattern}; adapt the table on top")
-    first, *rest = calls[places[number - 1] :]
-    return [first, *takewhile(lambda call: call.depth > first.depth, rest)]
+    matches = [index for index, call in enumerate(calls) if re.fullmatch(pattern, call.name)]
+    if len(matches) < number:
+        sys.exit(f"no call {number} of a function that matches {pattern}; adapt PHASES")
+    first, *later = calls[matches[number - 1] :]
+    return [first, *takewhile(lambda call: call.depth > first.depth, later)]
 
 
-def parts_of(command: str, calls: list[Call]) -> dict[str, list[Call]]:
+def split_into_phases(command: str, calls: list[Call]) -> dict[str, list[Call]]:
     if command != "train":
         return {command: calls}
-    first = next(at for at, call in enumerate(calls) if re.fullmatch(UPDATE, call.name))
-    return {START: calls[:first]} | {name: find(calls, *part) for name, part in PARTS.items()}
+    first = next(i for i, call in enumerate(calls) if re.fullmatch(UPDATE, call.name))
+    return {START: calls[:first]} | {name: find(calls, *phase) for name, phase in PHASES.items()}
 
 
-def row(part: str, calls: list[Call]) -> str:
-    """Class bodies run when modules are loaded: calls, but no functions."""
+def row(phase: str, calls: list[Call]) -> str:
+    """A row of the table; class bodies run at import and count as calls, not as functions."""
     functions = {call.name for call in calls if call.is_function}
     modules = {name.partition(":")[0] for name in functions}
     packages = {package_of(name) for name in functions}
     changes = sum(package_of(a.name) != package_of(b.name) for a, b in pairwise(calls))
     counts = (len(functions), len(modules), len(packages), changes, len(calls))
-    return f"| {part} | {' | '.join(map(str, counts))} |"
+    return f"| {phase} | {' | '.join(map(str, counts))} |"
 
 
 def package_of(name: str) -> str:
@@ -125,24 +126,27 @@ def package_of(name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("command", nargs="?", choices=COMMANDS)
-    parser.add_argument("--list", metavar="PART", help="show the functions of this part")
-    asked = parser.parse_args()
-    if asked.command is None:  # each in a process of its own: what is loaded already is not seen
-        more = ["--list", asked.list] if asked.list else []
+    parser.add_argument("--list", metavar="PHASE", help="show the functions of this phase")
+    options = parser.parse_args()
+    if options.command is None:  # a new process for each: imports are executed only once
+        arguments = ["--list", options.list] if options.list else []
         for command in COMMANDS:
-            subprocess.run([sys.executable, __file__, command, *more], check=True)
+            subprocess.run([sys.executable, __file__, command, *arguments], check=True)
         return
     with TemporaryDirectory() as folder:
-        output = ["--output", folder + "/run"] if asked.command == "train" else []
-        calls = trace([*COMMANDS[asked.command], *output])
-    parts = parts_of(asked.command, calls)
-    if asked.list:
-        print("\n".join(dict.fromkeys(c.name for c in parts.get(asked.list, []) if c.is_function)))
+        output = ["--output", folder + "/run"] if options.command == "train" else []
+        calls = trace([*COMMANDS[options.command], *output])
+    phases = split_into_phases(options.command, calls)
+    if options.list:
+        functions = (call.name for call in phases.get(options.list, []) if call.is_function)
+        print("\n".join(dict.fromkeys(functions)))
         return
-    print(f"\n| convoy {asked.command} | functions | files | packages | package changes | calls |")
+    print(
+        f"\n| convoy {options.command} | functions | files | packages | package changes | calls |"
+    )
     print("|---|--:|--:|--:|--:|--:|")
-    print("\n".join(row(name, calls) for name, calls in parts.items()))
-    counted = Counter(call.name for call in calls if re.fullmatch(COUNTED, call.name))
+    print("\n".join(row(name, calls) for name, calls in phases.items()))
+    counted = Counter(call.name for call in calls if re.fullmatch(CALLED_ONCE, call.name))
     print("\ncalled: " + ", ".join(f"{name} {count} ×" for name, count in counted.items()))
 
 

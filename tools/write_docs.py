@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Write the files that come from the tables: pages, the schema for editors, completion of shells.
+"""Generate pages, the schema for editors and shell completion from the option and model tables.
 
-tools/write_docs.py            writes them
-tools/write_docs.py --check    says whether they are up to date
+tools/write_docs.py            write the files
+tools/write_docs.py --check    check whether they are up to date
 """
 
 import sys
@@ -37,7 +37,7 @@ FILES = {
 
 
 def outdated() -> list[str]:
-    """The files that do not say what the tables say."""
+    """The files that differ from what would be written."""
     return [
         name
         for name, content in FILES.items()
@@ -47,10 +47,10 @@ def outdated() -> list[str]:
 
 def main() -> int:
     if "--check" in sys.argv[1:]:
-        late = outdated()
-        for name in late:
+        names = outdated()
+        for name in names:
             print(f"{name} is out of date; run tools/write_docs.py")
-        return 1 if late else 0
+        return 1 if names else 0
     for name, content in FILES.items():
         (ROOT / name).parent.mkdir(exist_ok=True)
         (ROOT / name).write_text(content(), encoding="utf-8")

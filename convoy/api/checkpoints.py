@@ -81,10 +81,10 @@ def validate(
         config_path: Path of your own configuration file, likewise.
         **options: Options that replace those of the run.
     """
-    given = options_from_keywords({**options, "config": config, "config_path": config_path})
+    requested = options_from_keywords({**options, "config": config, "config_path": config_path})
     scores = []
     with restored_torch_settings():
-        for score in validate_targets([Path(target) for target in targets], given):
+        for score in validate_targets([Path(target) for target in targets], requested):
             if isinstance(score, CheckpointError):
                 raise score
             scores.append(score)

@@ -82,5 +82,5 @@ def plan(
     **options: Unpack[NamedOptions],
 ) -> Plan:
     """Plan a run; the arguments are those of `train`. This does not import torch."""
-    given = options_from_keywords({**options, "config": config, "config_path": config_path})
-    return Plan(resolve(given.to_request()))
+    requested = options_from_keywords({**options, "config": config, "config_path": config_path})
+    return Plan(resolve(requested.to_request()))

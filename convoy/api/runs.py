@@ -76,7 +76,7 @@ class Run(os.PathLike[str]):
         return find_checkpoints(self.path)[0]
 
     def plot(self, file: PathLike | None = None) -> "Figure":
-        """Draw loss and accuracy over epochs; write the figure to `file` if it is given.
+        """Draw loss and accuracy over epochs; write the figure to `file` if it is requested.
 
         Requires the extra `plot`.
         """
@@ -173,8 +173,8 @@ def _register_objects(model: Any, data: Any) -> "tuple[UserObjects | None, dict[
     """Register what is not a name; return it, and the options `model` and `data` as names."""
     names = {"model": model, "data": data}
     named = {name: value for name, value in names.items() if isinstance(value, str)}
-    given = {name: value for name, value in names.items() if value is not None}
-    objects = {name: value for name, value in given.items() if name not in named}
+    arguments = {name: value for name, value in names.items() if value is not None}
+    objects = {name: value for name, value in arguments.items() if name not in named}
     if not objects:
         return None, named
     from convoy.run.user_code import UserObjects
@@ -214,10 +214,10 @@ def resume(
         **options: Options to change; those that the weights depend on need `override`.
     """
     objects, names = _register_objects(model, data)
-    given, folder = options_from_keywords({**options, **names}), Path(run)
+    requested, folder = options_from_keywords({**options, **names}), Path(run)
     before = read_run_settings(folder / "config.yaml")
-    load_user_code(before | given.settings)
-    resolved = resolve_resumed(before, given.settings, given.problems, override)
+    load_user_code(before | requested.settings)
+    resolved = resolve_resumed(before, requested.settings, requested.problems, override)
     source = None if checkpoint is None else Path(checkpoint)
     quiet = resolved.config.report.progress == "none"
     return _run(RunRequest(resolved, folder, source, override, quiet, tuple(observers), objects))

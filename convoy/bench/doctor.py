@@ -369,9 +369,9 @@ def _measure_rates(
     seconds: float,
 ) -> tuple[float, float, float]:
     """Measure the rates of feed, model and both; a simulated model has the given rate."""
-    alone = TimedFeed(opened.feed, opened.options)
-    fed_model = alone._replace(consumer=model)
-    timed_feeds = [alone, fed_model]
+    feed_only = TimedFeed(opened.feed, opened.options)
+    fed_model = feed_only._replace(consumer=model)
+    timed_feeds = [feed_only, fed_model]
     if model_rate is None:
         synthetic = make_synthetic_feed(opened.plan, opened.device)
         timed_feeds.append(fed_model._replace(feed=synthetic))

@@ -131,11 +131,11 @@ def _plan(interpretation: Interpretation, resolved: ResolvedConfig | None) -> De
 def _format_description(described: Description) -> list[str]:
     """Format what each argument is mapped to, what is dropped, and the convoy command."""
     variables = (f"{name}={shlex.quote(text)}" for name, text in described["environment"].items())
-    became: dict[str, list[str]] = {}
+    mapped: dict[str, list[str]] = {}
     for mapping in described["became"]:
-        became.setdefault(mapping["word"], []).append(mapping["became"])
+        mapped.setdefault(mapping["word"], []).append(mapping["became"])
     return [
-        *(printable(f"{word} → {' '.join(flags)}") for word, flags in became.items()),
+        *(printable(f"{word} → {' '.join(flags)}") for word, flags in mapped.items()),
         *(f"{printable(word['word'])} dropped: {word['reason']}" for word in described["dropped"]),
         " ".join([*variables, described["command"]]),
         "",

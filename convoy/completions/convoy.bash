@@ -2,7 +2,7 @@
 
 _convoy_verbs='train resume validate predict average run plan prove data import export models configs options completion'
 _convoy_run='--model --pretrained --data --data-dir --image-size --epoch --micro-batch-size --gradient-accumulation --seed --optimizer --lr --lr-schedule --warmup-epoch --weight-decay --label-smoothing --mixup-alpha --device --replicas --shards --pipeline-schedule --precision --checkpoint-output-path --resnet-version --stem --shortcut-type --conv-padding --input-image-padding --no-input-image-padding --norm-type --norm-num-groups --norm-eps --batchnorm-momentum --zero-init-last-norm --no-zero-init-last-norm --weight-init --stable-norm --no-stable-norm --enable-fast-groupnorm --no-enable-fast-groupnorm --full-precision-norm --no-full-precision-norm --cardinality --group-dim --expand-ratio --widenet --no-widenet --dropout-rate --block-survival-prob --squeeze-excite --no-squeeze-excite --depth-divisor --top-width --use-relu --no-use-relu --width-coefficient --depth-coefficient --use-bypass --no-use-bypass --proxy-norm --no-proxy-norm --proxy-epsilon --proxy-recompute --no-proxy-recompute --num-classes --samples --dataset-percentage-to-use --augment --no-augment --crop-rule --use-bbox-info --no-use-bbox-info --normalization-location --normalize-std --no-normalize-std --eight-bit-io --no-eight-bit-io --dataloader-worker --prefetch-depth --dataloader-kind --dataloader-rebatch-size --dataset-cache --no-dataset-cache --dataset-cache-mb --webdataset-memory-cache-ratio --bad-records --max-bad-records --cutmix-lambda-low --cutmix-lambda-high --cutmix-version --cutmix-disable-prob --hostside-image-mixing --no-hostside-image-mixing --device-iterations --updates --stop-after --epochs-before --base-learning-rate-exponent --lr-decay --lr-epoch-decay --lr-share-decay --lr-multipliers --lr-drops --lr-scheduler-freq --poly-lr-decay-power --poly-lr-end-ratio --abs-end-learning-rate --momentum --weight-decay-spares --rmsprop-decay --rmsprop-base-decay-exp --optimizer-eps --lars-epsilon --lars-eeta --lars-weight-decay --lars-skip-list --loss-velocity-scaling-ratio --optimizer-state-dtype --variable-filter --gradient-mean-reduce-re --label-smoothing-over --loss-scaling --initial-loss-scaling --auto-loss-scaling --no-auto-loss-scaling --on-nonfinite --max-skipped --half-type --half-arithmetic --half-partial --no-half-partial --enable-stochastic-rounding --no-enable-stochastic-rounding --enable-fp-exceptions --no-enable-fp-exceptions --saturate-on-overflow --no-saturate-on-overflow --force-weight-to-fp16 --force-weight-to-fp32 --offload-fp32-weight-copy --no-offload-fp32-weight-copy --half-res-training --no-half-res-training --fine-tune-epoch --fine-tune-lr --fine-tune-micro-batch-size --fine-tune-gradient-accumulation --fine-tune-first-trainable-layer --pipeline-splits --stages-per-device --device-mapping --sharding-include-filter --sharding-exclude-filter --enable-recompute --no-enable-recompute --recompute-checkpoints --offload-optimizer --no-offload-optimizer --min-remote-tensor-size --enable-optimizer-rts --no-enable-optimizer-rts --accumulator-dtype --accumulator-dtype-rules --gradient-reduction --available-memory-proportion --reduction --overlap-reduction --no-overlap-reduction --max-cross-replica-buffer-size --max-reduce-many-buffer-size --gcl-method --gcl-max-broadcast-size --bn-span --threads --select-devices --hosts --instances --exchange-memory-target --compile --no-compile --compile-only --no-compile-only --model-cache-path --force-recompile --no-force-recompile --tmp-execs --no-tmp-execs --num-io-tiles --enable-conv-dithering --no-enable-conv-dithering --gather-conv-output --no-gather-conv-output --only-use-slic-vmac-16 --no-only-use-slic-vmac-16 --scheduling-algorithm --poplar-sync-configuration --offline-target-ipu-version --init-path --ckpts-per-epoch --epochs-per-ckpt --ckpt-epochs-offset --keep-last --on-save-error --weight-avg-strategy --weight-avg-n --weight-avg-exp-decay --norm-statistics --ema-decay --validation-mode --validation-frequency --valid-batch-size --random-weights --no-random-weights --repeat --latency --no-latency --backend --num-inference-thread --logs-per-epoch --log-freq --log-dir --name --name-suffix --progress --logs --no-logs --disable-metrics --no-disable-metrics --analyze-nans --no-analyze-nans --mlperf-logging --no-mlperf-logging --profile --no-profile --profile-compilation --no-profile-compilation --wandb --no-wandb --wandb-project --wandb-id --wandb-weight-histogram --no-wandb-weight-histogram'
-_convoy_older='--imagenet-data-path --epochs --batch-size --output --efficientnet-group-dim --efficientnet-expand-ratio --webdataset-percentage-to-use --pipeline-num-parallel --num-workers --fine-tune-batch-size --gradient-accumulation-dtype --BN-span --select-ipus --select-ipu --executable-cache-path --checkpoint-save-freq --max-ckpts-to-keep --weight-avg-N --analyse-nans --no-analyse-nans' # offered if nothing else begins so
+_convoy_older='--imagenet-data-path --epochs --batch-size --output --efficientnet-group-dim --efficientnet-expand-ratio --webdataset-percentage-to-use --pipeline-num-parallel --num-workers --fine-tune-batch-size --gradient-accumulation-dtype --BN-span --select-ipus --select-ipu --executable-cache-path --checkpoint-save-freq --max-ckpts-to-keep --weight-avg-N --analyse-nans --no-analyse-nans' # offered if nothing else matches
 
 _convoy_options() { # verb → options, older
     options= older=
@@ -86,7 +86,7 @@ _convoy_value() { # verb, option → takes, offered
     esac
 }
 
-_convoy_place() { # verb, words before without an option → offered
+_convoy_positional() { # verb, number of positional arguments before → offered
     offered=
     case "$1 $2" in
     'resume 0' | 'predict 0' | 'average 0' | 'data verify 0' | 'export 0') offered='/directories' ;;
@@ -100,38 +100,38 @@ _convoy_place() { # verb, words before without an option → offered
     esac
 }
 
-_convoy_offer() { # what can be typed, what is typed
-    local kind=(-W "$1") word
+_convoy_offer() { # offered words, current word
+    local candidates=(-W "$1") word
     case $1 in
-    /files) kind=(-f) ;;
-    /directories) kind=(-d) ;;
+    /files) candidates=(-f) ;;
+    /directories) candidates=(-d) ;;
     esac
     [[ $1 == /* ]] && compopt -o filenames 2>/dev/null
-    while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen "${kind[@]}" -- "$2")
+    while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen "${candidates[@]}" -- "$2")
 }
 
 _convoy() {
     local verb=${COMP_WORDS[1]} current=${COMP_WORDS[COMP_CWORD]}
-    local option= takes= offered= options= older= place=0 first=2 i
+    local option= takes= offered= options= older= index=0 first=2 i
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
         _convoy_offer "$_convoy_verbs --help --version" "$current"
         return
     fi
-    if [[ $verb == data ]] && ((COMP_CWORD > 2)); then # its actions have options of their own
+    if [[ $verb == data ]] && ((COMP_CWORD > 2)); then # its actions have their own options
         verb="data ${COMP_WORDS[2]}" first=3
     fi
     for ((i = first; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         --) return ;;
-        =) option=${COMP_WORDS[i - 1]} takes=one ;; # bash breaks --option=value in three
+        =) option=${COMP_WORDS[i - 1]} takes=one ;; # bash splits --option=value into three words
         -[!0-9.]*)
             option=${COMP_WORDS[i]}
             _convoy_value "$verb" "$option"
             [[ $takes == none ]] && option=
             ;;
         *)
-            [[ -z $option ]] && ((place++))
+            [[ -z $option ]] && ((index++))
             [[ $takes == many ]] || option=
             ;;
         esac
@@ -144,7 +144,7 @@ _convoy() {
         _convoy_offer "$offered" "$current"
         [[ $takes == many ]] || return
     elif [[ $current != -* ]]; then
-        _convoy_place "$verb" "$place"
+        _convoy_positional "$verb" "$index"
         [[ -n $offered ]] && _convoy_offer "$offered" "$current" && return
     fi
     _convoy_options "$verb"

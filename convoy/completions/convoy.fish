@@ -6,11 +6,11 @@ function __convoy_verb # true if the verb is one of these
     contains -- $words[2] $argv; or contains -- "$words[2] $words[3]" $argv
 end
 
-function __convoy_place # true if this is the verb, with so many words behind it but options
+function __convoy_positional # true for this verb with so many positional arguments after it
     set -l words (string match -v -- '-*' (commandline -opc))
     set -l verb (string split ' ' -- $argv[1])
-    set -l behind (math 1 + (count $verb))
-    test (count $words) -eq (math $behind + $argv[2]); and test "$words[2..$behind]" = "$argv[1]"
+    set -l last (math 1 + (count $verb))
+    test (count $words) -eq (math $last + $argv[2]); and test "$words[2..$last]" = "$argv[1]"
 end
 
 complete -c convoy -f
@@ -37,7 +37,7 @@ complete -c convoy -n '__convoy_verb train' -l config -xa 'cifar10-resnet20 effi
 complete -c convoy -n '__convoy_verb train' -l config-path -rF -d 'your own configuration file'
 complete -c convoy -n '__convoy_verb train' -l dialect -x -d 'dialect of that file: convoy, pytorch, tensorflow or popart'
 complete -c convoy -n '__convoy_verb train' -l help-all -d 'show all options and exit'
-complete -c convoy -n '__convoy_place resume 0' -xa '(__fish_complete_directories)'
+complete -c convoy -n '__convoy_positional resume 0' -xa '(__fish_complete_directories)'
 complete -c convoy -n '__convoy_verb resume' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb resume' -l checkpoint -xa '(__fish_complete_directories)' -d 'resume from this checkpoint'
 complete -c convoy -n '__convoy_verb resume' -l override -d 'allow options that change the training results'
@@ -49,7 +49,7 @@ complete -c convoy -n '__convoy_verb validate' -l config -xa 'cifar10-resnet20 e
 complete -c convoy -n '__convoy_verb validate' -l config-path -rF -d 'your own configuration file'
 complete -c convoy -n '__convoy_verb validate' -l dialect -x -d 'dialect of that file: convoy, pytorch, tensorflow or popart'
 complete -c convoy -n '__convoy_verb validate' -l help-all -d 'show all options and exit'
-complete -c convoy -n '__convoy_place predict 0' -xa '(__fish_complete_directories)'
+complete -c convoy -n '__convoy_positional predict 0' -xa '(__fish_complete_directories)'
 complete -c convoy -n '__convoy_verb predict' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb predict' -l top-k -x -d 'classes per image [5]'
 complete -c convoy -n '__convoy_verb predict' -l batch-size -x -d 'images to run at a time [32]'
@@ -58,7 +58,7 @@ complete -c convoy -n '__convoy_verb predict' -l json -d 'print the predictions 
 complete -c convoy -n '__convoy_verb predict' -l csv -d 'print one line per image and class'
 complete -c convoy -n '__convoy_verb predict' -l sheet -rF -d 'draw all images and predictions as PNG'
 complete -c convoy -n '__convoy_verb predict' -l override -d 'overwrite an existing sheet'
-complete -c convoy -n '__convoy_place average 0' -xa '(__fish_complete_directories)'
+complete -c convoy -n '__convoy_positional average 0' -xa '(__fish_complete_directories)'
 complete -c convoy -n '__convoy_verb average' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb average' -l help-all -d 'show all options and exit'
 complete -c convoy -n '__convoy_verb run' -l help -d 'show this help message and exit'
@@ -80,7 +80,7 @@ complete -c convoy -n '__convoy_verb prove' -l config -xa 'cifar10-resnet20 effi
 complete -c convoy -n '__convoy_verb prove' -l config-path -rF -d 'your own configuration file'
 complete -c convoy -n '__convoy_verb prove' -l dialect -x -d 'dialect of that file: convoy, pytorch, tensorflow or popart'
 complete -c convoy -n '__convoy_verb prove' -l help-all -d 'show all options and exit'
-complete -c convoy -n '__convoy_place data 0' -xa 'convert verify fetch bench show'
+complete -c convoy -n '__convoy_positional data 0' -xa 'convert verify fetch bench show'
 complete -c convoy -n '__convoy_verb data' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb "data convert"' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb "data convert"' -l to -xa 'folder tfrecord webdataset' -d 'format to write'
@@ -91,13 +91,13 @@ complete -c convoy -n '__convoy_verb "data convert"' -l shuffle -x -d 'write in 
 complete -c convoy -n '__convoy_verb "data convert"' -l workers -x -d 'threads; default: one per core'
 complete -c convoy -n '__convoy_verb "data convert"' -l bad-records -xa 'error skip' -d 'stop at an invalid record, or skip it [error]'
 complete -c convoy -n '__convoy_verb "data convert"' -l max-bad-records -x -d 'maximum number of invalid records to skip [100]'
-complete -c convoy -n '__convoy_place "data verify" 0' -xa '(__fish_complete_directories)'
+complete -c convoy -n '__convoy_positional "data verify" 0' -xa '(__fish_complete_directories)'
 complete -c convoy -n '__convoy_verb "data verify"' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb "data verify"' -l split -xa 'train validation all' -d 'split to read [all]'
 complete -c convoy -n '__convoy_verb "data verify"' -l workers -x -d 'threads; default: one per core'
 complete -c convoy -n '__convoy_verb "data verify"' -l no-decode -d 'check image headers only'
 complete -c convoy -n '__convoy_verb "data verify"' -l json -d 'print the result as JSON'
-complete -c convoy -n '__convoy_place "data fetch" 0' -xa 'cifar10 cifar100'
+complete -c convoy -n '__convoy_positional "data fetch" 0' -xa 'cifar10 cifar100'
 complete -c convoy -n '__convoy_verb "data fetch"' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb "data fetch"' -l data-dir -xa '(__fish_complete_directories)' -d 'target folder'
 complete -c convoy -n '__convoy_verb "data bench"' -l help -d 'show this help message and exit'
@@ -125,7 +125,7 @@ complete -c convoy -n '__convoy_verb import' -l config -xa 'cifar10-resnet20 eff
 complete -c convoy -n '__convoy_verb import' -l config-path -rF -d 'your own configuration file'
 complete -c convoy -n '__convoy_verb import' -l dialect -x -d 'dialect of that file: convoy, pytorch, tensorflow or popart'
 complete -c convoy -n '__convoy_verb import' -l help-all -d 'show all options and exit'
-complete -c convoy -n '__convoy_place export 0' -xa '(__fish_complete_directories)'
+complete -c convoy -n '__convoy_positional export 0' -xa '(__fish_complete_directories)'
 complete -c convoy -n '__convoy_verb export' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb export' -l format -xa 'safetensors torch-export onnx'
 complete -c convoy -n '__convoy_verb export' -l naming -xa 'torchvision timm convoy' -d 'state_dict keys of the safetensors file [torchvision]'
@@ -135,18 +135,18 @@ complete -c convoy -n '__convoy_verb export' -l config -xa 'cifar10-resnet20 eff
 complete -c convoy -n '__convoy_verb export' -l config-path -rF -d 'your own configuration file'
 complete -c convoy -n '__convoy_verb export' -l dialect -x -d 'dialect of that file: convoy, pytorch, tensorflow or popart'
 complete -c convoy -n '__convoy_verb export' -l help-all -d 'show all options and exit'
-complete -c convoy -n '__convoy_place models 0' -xa 'resnet8 resnet14 resnet20 resnet32 resnet44 resnet56 resnet110 resnet11 resnet29 resnet38 resnet47 resnet65 resnet56-bottleneck resnet10 resnet18 resnet34 resnet14-large resnet26 resnet50 resnet101 resnet152 resnext11 resnext29 resnext38 resnext47 resnext56 resnext65 resnext14 resnext26 resnext50 resnext101 resnext152 efficientnet-cifar efficientnet-b0 efficientnet-b1 efficientnet-b2 efficientnet-b3 efficientnet-b4 efficientnet-b5 efficientnet-b6 efficientnet-b7 mobilenet mobilenet-v3-small mobilenet-v3-large mobilenet-v3-small-published mobilenet-v3-large-published squeezenet'
+complete -c convoy -n '__convoy_positional models 0' -xa 'resnet8 resnet14 resnet20 resnet32 resnet44 resnet56 resnet110 resnet11 resnet29 resnet38 resnet47 resnet65 resnet56-bottleneck resnet10 resnet18 resnet34 resnet14-large resnet26 resnet50 resnet101 resnet152 resnext11 resnext29 resnext38 resnext47 resnext56 resnext65 resnext14 resnext26 resnext50 resnext101 resnext152 efficientnet-cifar efficientnet-b0 efficientnet-b1 efficientnet-b2 efficientnet-b3 efficientnet-b4 efficientnet-b5 efficientnet-b6 efficientnet-b7 mobilenet mobilenet-v3-small mobilenet-v3-large mobilenet-v3-small-published mobilenet-v3-large-published squeezenet'
 complete -c convoy -n '__convoy_verb models' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb models' -l splits -d 'show the cost on both sides of each split point'
 complete -c convoy -n '__convoy_verb models' -l json -d 'print as JSON'
-complete -c convoy -n '__convoy_place configs 0' -xa 'cifar10-resnet20 efficientnet-b0-g16-gn-16ipu-mk2 efficientnet-b0-g16-gn-pod16 efficientnet-b4-g1-gn-pod16 efficientnet-b4-g16-gn-16ipu-mk2 efficientnet-b4-g16-gn-pod16 efficientnet-b4-g16-gn-pod64 efficientnet-g16-gn-16ipu-mk2-base efficientnet-g16-gn-pod16-base efficientnet_b4_16ipus_base efficientnet_b4_g16_16ipus efficientnet_b4_g16_32ipus efficientnet_b4_g16_64ipus efficientnet_b4_g16_large_batch_size_high_throughput efficientnet_b4_g1_16ipus efficientnet_b4_g1_32ipus efficientnet_b4_g1_64ipus efficientnet_b4_g1_with_batch_norm_16ipus efficientnet_b4_g1_with_batch_norm_64ipus efficientnet_b4_g1_with_batch_norm_base efficientnet_b4_g1_with_batch_norm_pod64_modification inference/common inference/efficientnet-b0 inference/efficientnet-b0-g16-gn inference/efficientnet-b0-g16-gn-mk2 inference/efficientnet-b0-mk1 inference/efficientnet-b0-mk2 inference/efficientnet-b4 inference/efficientnet-b4-g16-gn inference/efficientnet-b4-g16-gn-mk2 inference/efficientnet-b4-mk2 inference/efficientnet-g16-gn inference/mobilenet-v3-large inference/mobilenet-v3-large-mk2 inference/mobilenet-v3-small inference/mobilenet-v3-small-mk2 inference/resnet50 inference/resnet50-mk1 inference/resnet50-mk2 mk1_resnet50_16ipus mk2_efficientnet_b4_16ipus_base mk2_efficientnet_b4_g16_128ipus mk2_efficientnet_b4_g16_16ipus mk2_efficientnet_b4_g16_256ipus mk2_efficientnet_b4_g16_32ipus mk2_efficientnet_b4_g16_64ipus mk2_efficientnet_b4_g16_64ipus_LARS mk2_efficientnet_b4_g1_16ipus mk2_efficientnet_b4_g1_32ipus mk2_efficientnet_b4_g1_64ipus mk2_resnet50_base mk2_resnet50_bn_128ipus mk2_resnet50_bn_16ipus mk2_resnet50_bn_64ipus mk2_resnet50_gn_16ipus mk2_resnet50_gn_64ipus mk2_resnet50_mlperf_pod128_bs20 mk2_resnet50_mlperf_pod128_lars mk2_resnet50_mlperf_pod16 mk2_resnet50_mlperf_pod16_bs20 mk2_resnet50_mlperf_pod16_lars mk2_resnet50_mlperf_pod256_lars mk2_resnet50_mlperf_pod4_bs20 mk2_resnet50_mlperf_pod64_bs20 mk2_resnet50_mlperf_pod64_lars mk2_resnet8_test mk2_resnext101_16ipus mobilenet-v3-base mobilenet-v3-large mobilenet-v3-large-pod16 mobilenet-v3-small mobilenet-v3-small-pod4 resnet50 resnet50-16ipu-mk2-recompute resnet50-pipeline4 resnet50-pod4 resnet50-pod64 resnet50_base resnet50_bn_16ipus resnet50_bn_32ipus resnet50_bn_64ipus resnet50_gn_16ipus resnet50_mk2 resnet50_mk2_pipelined resnet50_mk2_pipelined_pod64 resnet50_mk2_pod64 resnet50_mlperf_pod16 resnet50_mlperf_pod16_bs20 resnet50_mlperf_pod16_lars resnet50_mlperf_pod32_lars resnet50_mlperf_pod64_bs20 resnet50_mlperf_pod64_lars resnet8_test resnext101_16ipus shapes-resnet14'
+complete -c convoy -n '__convoy_positional configs 0' -xa 'cifar10-resnet20 efficientnet-b0-g16-gn-16ipu-mk2 efficientnet-b0-g16-gn-pod16 efficientnet-b4-g1-gn-pod16 efficientnet-b4-g16-gn-16ipu-mk2 efficientnet-b4-g16-gn-pod16 efficientnet-b4-g16-gn-pod64 efficientnet-g16-gn-16ipu-mk2-base efficientnet-g16-gn-pod16-base efficientnet_b4_16ipus_base efficientnet_b4_g16_16ipus efficientnet_b4_g16_32ipus efficientnet_b4_g16_64ipus efficientnet_b4_g16_large_batch_size_high_throughput efficientnet_b4_g1_16ipus efficientnet_b4_g1_32ipus efficientnet_b4_g1_64ipus efficientnet_b4_g1_with_batch_norm_16ipus efficientnet_b4_g1_with_batch_norm_64ipus efficientnet_b4_g1_with_batch_norm_base efficientnet_b4_g1_with_batch_norm_pod64_modification inference/common inference/efficientnet-b0 inference/efficientnet-b0-g16-gn inference/efficientnet-b0-g16-gn-mk2 inference/efficientnet-b0-mk1 inference/efficientnet-b0-mk2 inference/efficientnet-b4 inference/efficientnet-b4-g16-gn inference/efficientnet-b4-g16-gn-mk2 inference/efficientnet-b4-mk2 inference/efficientnet-g16-gn inference/mobilenet-v3-large inference/mobilenet-v3-large-mk2 inference/mobilenet-v3-small inference/mobilenet-v3-small-mk2 inference/resnet50 inference/resnet50-mk1 inference/resnet50-mk2 mk1_resnet50_16ipus mk2_efficientnet_b4_16ipus_base mk2_efficientnet_b4_g16_128ipus mk2_efficientnet_b4_g16_16ipus mk2_efficientnet_b4_g16_256ipus mk2_efficientnet_b4_g16_32ipus mk2_efficientnet_b4_g16_64ipus mk2_efficientnet_b4_g16_64ipus_LARS mk2_efficientnet_b4_g1_16ipus mk2_efficientnet_b4_g1_32ipus mk2_efficientnet_b4_g1_64ipus mk2_resnet50_base mk2_resnet50_bn_128ipus mk2_resnet50_bn_16ipus mk2_resnet50_bn_64ipus mk2_resnet50_gn_16ipus mk2_resnet50_gn_64ipus mk2_resnet50_mlperf_pod128_bs20 mk2_resnet50_mlperf_pod128_lars mk2_resnet50_mlperf_pod16 mk2_resnet50_mlperf_pod16_bs20 mk2_resnet50_mlperf_pod16_lars mk2_resnet50_mlperf_pod256_lars mk2_resnet50_mlperf_pod4_bs20 mk2_resnet50_mlperf_pod64_bs20 mk2_resnet50_mlperf_pod64_lars mk2_resnet8_test mk2_resnext101_16ipus mobilenet-v3-base mobilenet-v3-large mobilenet-v3-large-pod16 mobilenet-v3-small mobilenet-v3-small-pod4 resnet50 resnet50-16ipu-mk2-recompute resnet50-pipeline4 resnet50-pod4 resnet50-pod64 resnet50_base resnet50_bn_16ipus resnet50_bn_32ipus resnet50_bn_64ipus resnet50_gn_16ipus resnet50_mk2 resnet50_mk2_pipelined resnet50_mk2_pipelined_pod64 resnet50_mk2_pod64 resnet50_mlperf_pod16 resnet50_mlperf_pod16_bs20 resnet50_mlperf_pod16_lars resnet50_mlperf_pod32_lars resnet50_mlperf_pod64_bs20 resnet50_mlperf_pod64_lars resnet8_test resnext101_16ipus shapes-resnet14'
 complete -c convoy -n '__convoy_verb configs' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb configs' -l json -d 'print as JSON'
 complete -c convoy -n '__convoy_verb options' -xa 'model resnet_version stem shortcut_type conv_padding input_image_padding norm_type norm_num_groups norm_eps batchnorm_momentum zero_init_last_norm weight_init stable_norm enable_fast_groupnorm full_precision_norm cardinality group_dim expand_ratio widenet dropout_rate block_survival_prob squeeze_excite depth_divisor top_width use_relu width_coefficient depth_coefficient use_bypass proxy_norm proxy_epsilon proxy_recompute data data_dir image_size num_classes samples dataset_percentage_to_use augment crop_rule use_bbox_info normalization_location normalize_std eight_bit_io dataloader_worker prefetch_depth dataloader_kind dataloader_rebatch_size dataset_cache dataset_cache_mb webdataset_memory_cache_ratio bad_records max_bad_records seed mixup_alpha cutmix_lambda_low cutmix_lambda_high cutmix_version cutmix_disable_prob hostside_image_mixing micro_batch_size gradient_accumulation replicas device_iterations epoch updates stop_after epochs_before lr base_learning_rate_exponent lr_schedule lr_decay lr_epoch_decay lr_share_decay lr_multipliers lr_drops lr_scheduler_freq warmup_epoch poly_lr_decay_power poly_lr_end_ratio abs_end_learning_rate optimizer momentum weight_decay weight_decay_spares rmsprop_decay rmsprop_base_decay_exp optimizer_eps lars_epsilon lars_eeta lars_weight_decay lars_skip_list loss_velocity_scaling_ratio optimizer_state_dtype variable_filter gradient_mean_reduce_re label_smoothing label_smoothing_over loss_scaling initial_loss_scaling auto_loss_scaling on_nonfinite max_skipped precision half_type half_arithmetic half_partial enable_stochastic_rounding enable_fp_exceptions saturate_on_overflow force_weight_to_fp16 force_weight_to_fp32 offload_fp32_weight_copy half_res_training fine_tune_epoch fine_tune_lr fine_tune_micro_batch_size fine_tune_gradient_accumulation fine_tune_first_trainable_layer shards pipeline_splits pipeline_schedule stages_per_device device_mapping sharding_include_filter sharding_exclude_filter enable_recompute recompute_checkpoints offload_optimizer min_remote_tensor_size enable_optimizer_rts accumulator_dtype accumulator_dtype_rules gradient_reduction available_memory_proportion reduction overlap_reduction max_cross_replica_buffer_size max_reduce_many_buffer_size gcl_method gcl_max_broadcast_size bn_span device threads select_devices hosts instances exchange_memory_target compile compile_only model_cache_path force_recompile tmp_execs num_io_tiles enable_conv_dithering gather_conv_output only_use_slic_vmac_16 scheduling_algorithm poplar_sync_configuration offline_target_ipu_version checkpoint_output_path init_path pretrained ckpts_per_epoch epochs_per_ckpt ckpt_epochs_offset keep_last on_save_error weight_avg_strategy weight_avg_n weight_avg_exp_decay norm_statistics ema_decay validation_mode validation_frequency valid_batch_size random_weights repeat latency backend num_inference_thread logs_per_epoch log_freq log_dir name name_suffix progress logs disable_metrics analyze_nans mlperf_logging profile profile_compilation wandb wandb_project wandb_id wandb_weight_histogram'
 complete -c convoy -n '__convoy_verb options' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb options' -l json -d 'print as JSON'
 complete -c convoy -n '__convoy_verb options' -l schema -d 'print the JSON Schema of configurations, for editors'
-complete -c convoy -n '__convoy_place completion 0' -xa 'bash zsh fish'
+complete -c convoy -n '__convoy_positional completion 0' -xa 'bash zsh fish'
 complete -c convoy -n '__convoy_verb completion' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb train resume validate average run plan prove "data bench" "data show" import export' -l model -xa 'resnet8 resnet14 resnet20 resnet32 resnet44 resnet56 resnet110 resnet11 resnet29 resnet38 resnet47 resnet65 resnet56-bottleneck resnet10 resnet18 resnet34 resnet14-large resnet26 resnet50 resnet101 resnet152 resnext11 resnext29 resnext38 resnext47 resnext56 resnext65 resnext14 resnext26 resnext50 resnext101 resnext152 efficientnet-cifar efficientnet-b0 efficientnet-b1 efficientnet-b2 efficientnet-b3 efficientnet-b4 efficientnet-b5 efficientnet-b6 efficientnet-b7 mobilenet mobilenet-v3-small mobilenet-v3-large mobilenet-v3-small-published mobilenet-v3-large-published squeezenet' -d 'Model architecture. `convoy models` lists the built-in models; package.module:function names your own.'
 complete -c convoy -n '__convoy_verb train resume validate average run plan prove "data bench" "data show" import export' -l pretrained -x -d 'Initialize with pretrained weights that have torchvision or timm state_dict keys: a file or hf:OWNER/NAME. Without a value, use the weights published for the model.'

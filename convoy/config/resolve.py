@@ -17,7 +17,7 @@ from typing import Any
 from convoy.config.named_configs import read_settings
 from convoy.config.option import Option, format_value
 from convoy.config.schema import (
-    GIVEN,
+    EXPLICIT_SOURCES,
     Problem,
     RequestedOptions,
     RunConfig,
@@ -361,7 +361,9 @@ def inactive_options(run: RunConfig, settings: Mapping[str, Setting]) -> list[In
 
 def from_command_line(settings: Mapping[str, Setting]) -> dict[str, Setting]:
     """Only the settings from the command line: those that a resumed run has not reported yet."""
-    return {name: setting for name, setting in settings.items() if setting.source in GIVEN}
+    return {
+        name: setting for name, setting in settings.items() if setting.source in EXPLICIT_SOURCES
+    }
 
 
 def _is_user_set(setting: Setting, default: Any) -> bool:
@@ -373,7 +375,7 @@ def _is_user_set(setting: Setting, default: Any) -> bool:
     if setting.value in (None, ()) or setting.value is False:
         return False
     chosen_in_file = _FILE_SOURCE.search(setting.source) is not None and setting.value != default
-    return setting.source in GIVEN or chosen_in_file
+    return setting.source in EXPLICIT_SOURCES or chosen_in_file
 
 
 @dataclass(frozen=True)
@@ -391,7 +393,7 @@ def unavailable_values(settings: Mapping[str, Setting]) -> list[UnavailableValue
     for name, setting in settings.items():
         row, value, source = option_table()[name], setting.value, setting.source
         if not row.is_available(value):
-            origin = "" if source in GIVEN else f" ({source})"
+            origin = "" if source in EXPLICIT_SOURCES else f" ({source})"
             text = f"is not available in this version{origin}; {_suggest_fix(row, source)}"
             unavailable.append(
                 UnavailableValue(f"{row.flag} {format_value(value)}", text, name, value, source)
@@ -419,7 +421,7 @@ def _suggest_fix(row: Option, source: str) -> str:
         return f"use {' '.join(row.to_cli_args(usable[0]))}"
     if usable:
         return f"use {row.flag} {' or '.join(format_value(value) for value in usable)}"
-    if row.value_type.is_list and source not in GIVEN:
+    if row.value_type.is_list and source not in EXPLICIT_SOURCES:
         return f"use {row.flag} without a value"
     shipped = _SHIPPED_SOURCE.match(source)
     copy = f" from a copy made with `convoy configs {shipped[1]} > FILE`" if shipped else ""

@@ -43,7 +43,7 @@ from convoy.text import printable
 
 COMMAND_LINE = "command line"  # the source of values from flags
 KEYWORD = "keyword argument"  # the source of values from Python
-GIVEN = (COMMAND_LINE, KEYWORD)  # sources of values that are given for this run
+EXPLICIT_SOURCES = (COMMAND_LINE, KEYWORD)  # sources of values that are given for this run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -170,14 +170,14 @@ def _check_arguments(
     try:
         signature.bind(*[None] * carried, *args, **kwargs)
     except TypeError as error:
-        given = f"{carried} carried values"
+        passed = f"{carried} carried values"
         if element is not None:
-            given += f" and an element {describe_form(element)}"
+            passed += f" and an element {describe_form(element)}"
             if _accepts(signature, carried):
                 text = f"{name} takes no element of the infeed; remove the infeed or take it"
                 raise ValueError(text) from error
         needed = ", ".join(signature.parameters) or "nothing"
-        raise TypeError(f"{name} takes ({needed}), but is given {given}: {error}") from error
+        raise TypeError(f"{name} takes ({needed}), but is given {passed}: {error}") from error
 
 
 def _accepts(signature: inspect.Signature, positional: int) -> bool:

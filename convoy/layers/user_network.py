@@ -103,11 +103,11 @@ def _call_factory(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = factory(num_classes=classes) if takes_classes else factory()
-    if isinstance(made, nn.Module | Mapping):
-        return made
+        network = factory(num_classes=classes) if takes_classes else factory()
+    if isinstance(network, nn.Module | Mapping):
+        return network
     raise ConfigError(
-        f"--model {name} returned {type(made).__name__}; it must return a torch.nn.Module or a "
+        f"--model {name} returned {type(network).__name__}; it must return a torch.nn.Module or a "
         "mapping of named layers"
     )
 

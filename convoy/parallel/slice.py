@@ -48,26 +48,26 @@ class Slice(nn.Module):
         self.arithmetic = arithmetic
         self.rounds_input = rounds_input
 
-    def run(self, part: range, *bundle: Tensor) -> Bundle:
-        layers = list(self.layers.values())[part.start : part.stop]
-        return self.run_calls(part, layers, *bundle)
+    def run(self, layer_range: range, *bundle: Tensor) -> Bundle:
+        layers = list(self.layers.values())[layer_range.start : layer_range.stop]
+        return self.run_calls(layer_range, layers, *bundle)
 
-    def run_calls(self, part: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
+    def run_calls(self, layer_range: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
         """Run some of the layers; each call replaces the corresponding layer."""
         if not self.arithmetic.rounds:  # fp32: layers run without wrappers
-            for index, call in zip(part, calls, strict=True):
+            for index, call in zip(layer_range, calls, strict=True):
                 bundle = apply_route(call, self.routes[index], bundle)
             return bundle
-        return self._run_rounded(part, calls, *bundle)
+        return self._run_rounded(layer_range, calls, *bundle)
 
-    def _run_rounded(self, part: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
+    def _run_rounded(self, layer_range: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
         arithmetic = self.arithmetic
         first, *rest = arithmetic.cast_inputs(bundle)
-        if part.start == 0 and self.rounds_input:
+        if layer_range.start == 0 and self.rounds_input:
             first = arithmetic.round_output(first)
         bundle = (first, *rest)
         with arithmetic.context(first.device):
-            for index, call in zip(part, calls, strict=True):
+            for index, call in zip(layer_range, calls, strict=True):
                 bundle = apply_route(self._with_rounding(index, call), self.routes[index], bundle)
         return arithmetic.cast_outputs(bundle)
 

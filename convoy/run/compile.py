@@ -96,10 +96,10 @@ class CompiledSlice(nn.Module):
             self.slice.position.advance()
         return self.run(range(len(self.slice.routes)), *bundle)
 
-    def run(self, part: range, *bundle: Tensor) -> Bundle:
+    def run(self, layer_range: range, *bundle: Tensor) -> Bundle:
         """Run some of the layers in sequence."""
         layers = list(self.slice.layers.values())
-        for segment in _segments(layers, part):
+        for segment in _segments(layers, layer_range):
             is_eager = len(segment) == 1 and _runs_eagerly(layers[segment.start])
             bundle = self.slice.run(segment, *bundle) if is_eager else self._run(segment, bundle)
         return bundle
@@ -129,10 +129,14 @@ class CompiledSlice(nn.Module):
         return self._programs[key]
 
 
-def _segments(layers: list[nn.Module], part: range) -> Iterator[range]:
+def _segments(layers: list[nn.Module], layer_range: range) -> Iterator[range]:
     """Split the layers into compiled segments and the eager layers between them."""
-    eager = [index for index in part if _runs_eagerly(layers[index])]
-    bounds = [part.start, *(bound for index in eager for bound in (index, index + 1)), part.stop]
+    eager = [index for index in layer_range if _runs_eagerly(layers[index])]
+    bounds = [
+        layer_range.start,
+        *(bound for index in eager for bound in (index, index + 1)),
+        layer_range.stop,
+    ]
     return (range(*pair) for pair in pairwise(bounds) if pair[0] < pair[1])
 
 

@@ -48,7 +48,7 @@ class TrainingState:
         position = self._position(update) | {
             "update_in_epoch": update % self.parts.trainer.plan.updates_per_epoch,
             "meter": asdict(totals),
-            "judge": {**self.parts.trainer.update_step.guard.state()},
+            "step_guard": {**self.parts.trainer.update_step.guard.state()},
         }
         return CheckpointContents(model, optimizer_state, averages, position | metadata)
 
@@ -101,7 +101,7 @@ class TrainingState:
             optimizer.load_weights(contents.model)
         self.parts.ema.load_averages(contents.averages)
         self.parts.trainer.meter.reset(_read_totals(contents.state.get("meter")))
-        guard_state = _read_guard_state(contents.state.get("judge"))
+        guard_state = _read_guard_state(contents.state)
         self.parts.trainer.update_step.guard.load_state(guard_state)
 
 
@@ -118,7 +118,7 @@ def check_fits(plan: RunPlan, contents: CheckpointContents) -> None:
         template |= Optimizer(FlatParameters(weights), rule, policy=policy).state_template()
     check_match(contents.optimizer, template, what="optimizer")
     _read_totals(contents.state.get("meter"))
-    _read_guard_state(contents.state.get("judge"))
+    _read_guard_state(contents.state)
 
 
 def check_finite(tensors: Mapping[str, Tensor], update: int) -> None:
@@ -137,9 +137,10 @@ def _read_totals(meter: JSON) -> Totals:
     return _read(Totals, values, "metric totals (key 'meter')")
 
 
-def _read_guard_state(saved: JSON) -> GuardState:
-    """Read loss scale and skipped updates; older checkpoints have none."""
-    what = "loss scale and skipped-update counts (key 'judge')"
+def _read_guard_state(state_table: Mapping[str, JSON]) -> GuardState:
+    """Read loss scale and skipped updates; older checkpoints have another key, or none."""
+    saved = state_table.get("step_guard", state_table.get("judge"))
+    what = "loss scale and skipped-update counts (key 'step_guard')"
     state = GuardState() if saved is None else _read(GuardState, saved, what)
     scales = (state.followed, state.before, state.ceiling)
     if any(scale is not None and scale <= 0 for scale in scales):

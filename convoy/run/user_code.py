@@ -14,7 +14,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]  # it has no type hints
 
-from convoy.config.schema import GIVEN, Setting
+from convoy.config.schema import EXPLICIT_SOURCES, Setting
 from convoy.config.sections.data import DATA
 from convoy.config.sections.network import MODELS
 from convoy.data.sources.user_dataset import UserData, as_splits
@@ -85,7 +85,7 @@ def register_import_paths(settings: Mapping[str, Setting]) -> None:
         setting = settings.get(option)
         if setting is None or not is_import_path(setting.value) or setting.value in registry:
             continue
-        if setting.source not in GIVEN:
+        if setting.source not in EXPLICIT_SOURCES:
             raise ConfigError(
                 f"this run uses your own code, {setting.value}; give --{option} {setting.value} "
                 "again to run it"

@@ -25,10 +25,12 @@ def weights() -> dict[str, nn.Parameter]:
 
 
 def optimizer_of(
-    named: dict[str, nn.Parameter], owned: range | None = None, policy: DtypePolicy | None = None
+    named: dict[str, nn.Parameter],
+    shard_range: range | None = None,
+    policy: DtypePolicy | None = None,
 ) -> Optimizer:
     rule = Sgd(OptimizerConfig(momentum=0.9, weight_decay=0.0))
-    shard = None if owned is None else OptimizerShard(owned)
+    shard = None if shard_range is None else OptimizerShard(shard_range)
     return Optimizer(FlatParameters(named), rule, shard, policy=policy)
 
 
@@ -36,8 +38,8 @@ def step(optimizer: Optimizer, update: int) -> None:
     gradient = torch.randn(
         optimizer.flat_params.elements, generator=torch.Generator().manual_seed(update)
     )
-    owned = optimizer.shard_range
-    optimizer.step(gradient[owned.start : owned.stop].clone(), StepContext(0.1))
+    shard_range = optimizer.shard_range
+    optimizer.step(gradient[shard_range.start : shard_range.stop].clone(), StepContext(0.1))
 
 
 @pytest.mark.parametrize("decay", [0.1, 0.9, 0.999])

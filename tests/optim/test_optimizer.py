@@ -133,8 +133,8 @@ def test_shards_have_the_bits_of_the_full_vector(boundaries: list[int], momentum
     config = OptimizerConfig(momentum=momentum, weight_decay=0.05)
     full, parts = make_optimizer(weights(), config), FlatParameters(weights())
     shards = [
-        Optimizer(parts, Sgd(config), OptimizerShard(owned))
-        for owned in ranges(parts.elements, boundaries)
+        Optimizer(parts, Sgd(config), OptimizerShard(shard_range))
+        for shard_range in ranges(parts.elements, boundaries)
     ]
     for update in range(3):
         gradient = flattened(full, update)

@@ -65,17 +65,17 @@ BOUNDARIES = [[16], [112, 144], [0, 0, 160], [48, 128, 160], list(range(16, 176,
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_shards_have_the_bits_of_the_full_vector(boundaries: list[int], optimizer: str) -> None:
     full, parts = make_optimizer(optimizer), FlatParameters(weights())
-    owned = ranges(parts.elements, boundaries)
-    gather = ThreadGather(len(owned))
+    shard_ranges = ranges(parts.elements, boundaries)
+    gather = ThreadGather(len(shard_ranges))
     shards = [
         Optimizer(parts, rule(optimizer), OptimizerShard(item, partial(gather.all_gather, number)))
-        for number, item in enumerate(owned)
+        for number, item in enumerate(shard_ranges)
     ]
     with ThreadPoolExecutor(len(shards)) as threads:
         for update in range(3):
             context = StepContext(0.1, update, update, 3.0, 2.0)
             gradient = flattened(full, update, 3.0)
-            gradient_parts = [gradient[item.start : item.stop].clone() for item in owned]
+            gradient_parts = [gradient[item.start : item.stop].clone() for item in shard_ranges]
             futures = [
                 threads.submit(shard.step, part, context)
                 for shard, part in zip(shards, gradient_parts, strict=True)
@@ -95,11 +95,12 @@ def test_no_sharding_of_a_long_vector_changes_a_bit(optimizer: str) -> None:
 
     def values_after(boundaries: list[int]) -> Tensor:
         flat = FlatParameters({"plain": nn.Parameter(noise((elements, 1), 0))})
-        for owned in ranges(elements, boundaries):
-            shard = Optimizer(flat, rule(optimizer), OptimizerShard(owned))
+        for shard_range in ranges(elements, boundaries):
+            shard = Optimizer(flat, rule(optimizer), OptimizerShard(shard_range))
             for update in range(3):
                 shard.step(
-                    gradient[owned.start : owned.stop].clone(), StepContext(0.1, update, update)
+                    gradient[shard_range.start : shard_range.stop].clone(),
+                    StepContext(0.1, update, update),
                 )
         return flat.values
 

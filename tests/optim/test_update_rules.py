@@ -32,9 +32,9 @@ def config_of(optimizer: str, momentum: float = 0.9) -> OptimizerConfig:
 
 
 def make_optimizer(
-    named: dict[str, nn.Parameter], config: OptimizerConfig, owned: OptimizerShard | None = None
+    named: dict[str, nn.Parameter], config: OptimizerConfig, shard: OptimizerShard | None = None
 ) -> Optimizer:
-    return Optimizer(FlatParameters(named), make_update_rule(config, SAMPLES, SCALED), owned)
+    return Optimizer(FlatParameters(named), make_update_rule(config, SAMPLES, SCALED), shard)
 
 
 @dataclass

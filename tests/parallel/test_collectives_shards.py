@@ -12,19 +12,19 @@ SIZES = [0, 16, 32, 48, 160, 1600, 78_400]
 @pytest.mark.parametrize("replicas", range(1, 9))
 def test_shards_are_contiguous_and_complete(elements: int, replicas: int) -> None:
     shards = Shards(elements, replicas)
-    owned = [shards.range_of(replica) for replica in range(replicas)]
+    ranges = [shards.range_of(replica) for replica in range(replicas)]
 
-    assert [element for item in owned for element in (item.start, item.stop)][1:-1:2] == [
-        item.start for item in owned[1:]
+    assert [element for item in ranges for element in (item.start, item.stop)][1:-1:2] == [
+        item.start for item in ranges[1:]
     ]
-    assert (owned[0].start, owned[-1].stop) == (0, elements)
-    assert all(item.start % ALIGNMENT == 0 for item in owned)
+    assert (ranges[0].start, ranges[-1].stop) == (0, elements)
+    assert all(item.start % ALIGNMENT == 0 for item in ranges)
 
 
 def test_a_short_vector_has_empty_shards_on_the_last_replicas() -> None:
-    owned = [Shards(48, 4).range_of(replica) for replica in range(4)]
+    ranges = [Shards(48, 4).range_of(replica) for replica in range(4)]
 
-    assert owned == [range(16), range(16, 32), range(32, 48), range(48, 48)]
+    assert ranges == [range(16), range(16, 32), range(32, 48), range(48, 48)]
 
 
 @pytest.mark.parametrize("elements", SIZES)

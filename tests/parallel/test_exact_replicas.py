@@ -92,7 +92,7 @@ def check_reduction(pool: ReplicaPool, case: Sum) -> None:
     expected = reduce_twice(None, replace(case, accumulated=case.accumulated * pool.replicas))[1]
     shards = unwrap(pool.run(reduce_twice, case))
 
-    assert all(len(owned) == len(values) for owned, values in shards)
+    assert all(len(shard_range) == len(values) for shard_range, values in shards)
     if case.sharded:
         assert joined(shards) == expected
     else:

@@ -281,9 +281,9 @@ def test_max_lr_does_not_iterate_over_millions_of_updates(
 @given(config=configs, steps=st.integers(1, 9), updates=st.integers(1, 60))
 def test_no_rate_rises_after_the_warm_up(config: LearningRateConfig, steps: int, updates: int):
     seen = rates(config, steps, updates)
-    settled = seen[math.ceil(config.warmup_epoch * steps) :]
+    after_warmup = seen[math.ceil(config.warmup_epoch * steps) :]
 
-    assert np.all(np.diff(settled) <= 0)
+    assert np.all(np.diff(after_warmup) <= 0)
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -294,7 +294,7 @@ def test_warm_up_lowers_its_rates_and_changes_no_others(
     assume(config.lr_schedule != "polynomial")  # its decay starts after the warm-up
     with_warmup = rates(config, steps, updates)
     without_warmup = rates(replace(config, warmup_epoch=0), steps, updates)
-    settled = math.ceil(config.warmup_epoch * steps)
+    first = math.ceil(config.warmup_epoch * steps)
 
     assert np.all(with_warmup <= without_warmup)
-    assert np.array_equal(with_warmup[settled:], without_warmup[settled:])
+    assert np.array_equal(with_warmup[first:], without_warmup[first:])

@@ -41,14 +41,18 @@ def test_invalid_metric_totals_are_refused(meter: Any) -> None:
 
 
 def test_a_loss_scale_round_trips_and_older_checkpoints_have_none() -> None:
-    assert _read_guard_state(RECORD) == GuardState(64.0, 32.0, 3, 128.0, 7, 1)
-    assert _read_guard_state(None) == GuardState()
+    assert _read_guard_state({"step_guard": RECORD}) == GuardState(64.0, 32.0, 3, 128.0, 7, 1)
+    assert _read_guard_state({}) == GuardState()
+
+
+def test_the_loss_scale_of_an_older_checkpoint_is_read_under_its_old_key() -> None:
+    assert _read_guard_state({"judge": RECORD}) == GuardState(64.0, 32.0, 3, 128.0, 7, 1)
 
 
 @pytest.mark.parametrize("saved", BROKEN_RECORDS)
 def test_a_checkpoint_with_an_invalid_loss_scale_is_refused(saved: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"loss scale .*'judge'"):
-        _read_guard_state(saved)
+    with pytest.raises(CheckpointError, match=r"loss scale .*'step_guard'"):
+        _read_guard_state({"step_guard": saved})
 
 
 @pytest.mark.processes
@@ -59,7 +63,8 @@ from convoy.run.state import _read_guard_state, _read_totals
 
 assert False, "asserts are off"
 refused = 0
-for read, values in ((_read_totals, {BROKEN_METERS!r}), (_read_guard_state, {BROKEN_RECORDS!r})):
+records = [{{"step_guard": record}} for record in {BROKEN_RECORDS!r}]
+for read, values in ((_read_totals, {BROKEN_METERS!r}), (_read_guard_state, records)):
     for value in values:
         try:
             read(value)

@@ -52,7 +52,7 @@ def trained(run: Path, *words: str) -> str:
 def guard_state(run: Path, update: int = 6) -> dict[str, Any]:
     """The loss scale and skipped updates of a checkpoint."""
     state = json.loads((run / f"checkpoints/update-{update}/state.json").read_text())
-    found: dict[str, Any] = state["judge"]
+    found: dict[str, Any] = state["step_guard"]
     return found
 
 

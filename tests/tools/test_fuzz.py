@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from fuzz import damaged, fuzz
+from fuzz import damage, fuzz
 from fuzz_targets import Target, targets
 
 TOOL = Path(__file__).parents[2] / "tools" / "fuzz.py"
@@ -19,7 +19,7 @@ def test_a_target_raises_only_documented_errors(name: str, tmp_path: Path) -> No
 
     assert outcome.trace == ""
     assert outcome.inputs == 2000
-    assert outcome.refused < 2000, "every input is refused"
+    assert outcome.rejected < 2000, "every input is rejected"
 
 
 @pytest.mark.parametrize("name", ["frame", "example", "index", "tar", "cifar"])
@@ -36,14 +36,14 @@ def test_an_undocumented_error_is_found_with_its_input() -> None:
 
     outcome = fuzz(Target([b"abcdefgh"], read, (ValueError,)), inputs=1000, seed="0")
 
-    assert outcome.breaking is not None
-    assert len(outcome.breaking) < 3
+    assert outcome.failing is not None
+    assert len(outcome.failing) < 3
     assert "IndexError: too short" in outcome.trace
 
 
 def test_inputs_are_a_function_of_the_seed() -> None:
     first, again, other = (
-        [damaged([b"abcdefgh", b"12345"], rng) for _ in range(200)]
+        [damage([b"abcdefgh", b"12345"], rng) for _ in range(200)]
         for rng in (Random("a"), Random("a"), Random("b"))
     )
 
@@ -62,4 +62,4 @@ def test_the_tool_prints_the_number_of_inputs() -> None:
         check=True,
     )
 
-    assert result.stdout.startswith("frame: 50 inputs, 0 refused, ")
+    assert result.stdout.startswith("frame: 50 inputs, 0 rejected, ")

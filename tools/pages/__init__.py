@@ -1,1 +1,1 @@
-"""The files that tools/write_docs.py writes, one module for each kind."""
+"""The files that tools/write_docs.py generates, one module for each of them."""

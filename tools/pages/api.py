@@ -121,13 +121,13 @@ def _members(value: type) -> list[str]:
 
 
 def _events() -> str:
-    kinds = [events.Began, events.Updated, events.Reported, events.Validated, events.Saved]
-    kinds += [events.Averaged, events.Noticed, events.Ended]
+    classes = [events.Began, events.Updated, events.Reported, events.Validated, events.Saved]
+    classes += [events.Averaged, events.Noticed, events.Ended]
     rows = [
-        f"| `{kind.__name__}` | {(kind.__doc__ or '').splitlines()[0]} | "
-        + ", ".join(f"`{name}`" for name in inspect.get_annotations(kind))
+        f"| `{event.__name__}` | {(event.__doc__ or '').splitlines()[0]} | "
+        + ", ".join(f"`{name}`" for name in inspect.get_annotations(event))
         + " |\n"
-        for kind in kinds
+        for event in classes
     ]
     return "\n| event of `convoy.events` | when | fields |\n|---|---|---|\n" + "".join(rows)
 

@@ -28,19 +28,19 @@ _LAYOUT = {
 
 
 def coming_from_ipu_page() -> str:
-    """Hand-written text, then the tables."""
-    parts = [HEAD.read_text().rstrip(), "", "## Programs", ""]
-    parts += ["| program | dialect | convoy |", "|---|---|---|", *_programs()]
-    for table in dict.fromkeys(one for one in LAUNCHERS.values() if one.options):
-        parts += ["", f"## Options of {table.name}", "", "| option | convoy |", "|---|---|"]
-        parts += list(_launcher(table))
-    parts += ["", "## Options of the TensorFlow application", "", *_options(tensorflow())]
-    parts += ["", "## Options of the PopART application", "", *_options(popart())]
-    parts += ["", "## Options of the PyTorch application", ""]
-    parts += ["All options of [options.md](options.md) under the same names, and these:", ""]
-    parts += list(_options(pytorch(), without=frozenset(_own_names())))
-    parts += ["", _LEGEND]
-    return "\n".join(parts) + "\n"
+    """The hand-written text, followed by the tables."""
+    lines = [HEAD.read_text().rstrip(), "", "## Programs", ""]
+    lines += ["| program | dialect | convoy |", "|---|---|---|", *_programs()]
+    for table in dict.fromkeys(launcher for launcher in LAUNCHERS.values() if launcher.options):
+        lines += ["", f"## Options of {table.name}", "", "| option | convoy |", "|---|---|"]
+        lines += list(_launcher(table))
+    lines += ["", "## Options of the TensorFlow application", "", *_options(tensorflow())]
+    lines += ["", "## Options of the PopART application", "", *_options(popart())]
+    lines += ["", "## Options of the PyTorch application", ""]
+    lines += ["All options of [options.md](options.md) under the same names, and these:", ""]
+    lines += list(_options(pytorch(), without=frozenset(_canonical_flags())))
+    lines += ["", _LEGEND]
+    return "\n".join(lines) + "\n"
 
 
 _LEGEND = (
@@ -62,19 +62,19 @@ _VERBS = {
 def _programs() -> Iterator[str]:
     for dialect, programs in PROGRAMS.items():
         for name, purpose in programs.items():
-            here = _VERBS.get(purpose, "not available in this version")
-            yield f"| `{name}` | {dialect} | {here} |"
+            verb = _VERBS.get(purpose, "not available in this version")
+            yield f"| `{name}` | {dialect} | {verb} |"
 
 
 def _launcher(table: Launcher) -> Iterator[str]:
     for row in table.options:
-        spellings = " ".join(f"`{one}`" for one in row.spellings)
-        here = _LAYOUT.get(row.setting, "") if not row.dropped else f"dropped: {row.dropped}"
-        yield f"| {spellings} | {here or 'accepted'} |"
+        spellings = " ".join(f"`{spelling}`" for spelling in row.spellings)
+        meaning = _LAYOUT.get(row.setting, "") if not row.dropped else f"dropped: {row.dropped}"
+        yield f"| {spellings} | {meaning or 'accepted'} |"
 
 
-def _own_names() -> Iterator[str]:
-    """Names that options.md lists."""
+def _canonical_flags() -> Iterator[str]:
+    """The flags of options.md."""
     for flag in canonical().flags:
         if flag.option and flag.spelling.replace("--no-", "--", 1) == flag.option.flag:
             yield flag.spelling
@@ -85,18 +85,18 @@ def _options(dialect: Dialect, without: frozenset[str] = frozenset()) -> Iterato
     yield "|---|---|"
     for flag in dialect.flags:
         if flag.spelling not in without:
-            yield f"| `{flag.spelling}` | {_here(flag, dialect)} |"
+            yield f"| `{flag.spelling}` | {_mapping(flag, dialect)} |"
 
 
-def _here(flag: Flag, dialect: Dialect) -> str:
+def _mapping(flag: Flag, dialect: Dialect) -> str:
     if flag.dropped:
         return f"dropped: {flag.dropped}"
     mark = _mark(flag.option) if flag.option else ""
     if flag.spelling in dialect.help_texts:
         return dialect.help_texts[flag.spelling] + mark
-    assert flag.option is not None, f"{flag.spelling} is a part that nobody explains"
-    words = [flag.option.flag] if flag.const is None else flag.option.to_cli_args(flag.const)
-    return f"`{' '.join(words)}`{mark}"
+    assert flag.option is not None, f"{flag.spelling} has neither an option nor a help text"
+    arguments = [flag.option.flag] if flag.const is None else flag.option.to_cli_args(flag.const)
+    return f"`{' '.join(arguments)}`{mark}"
 
 
 def _mark(row: Option) -> str:

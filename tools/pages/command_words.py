@@ -1,6 +1,6 @@
-"""What can be typed after `convoy`: verbs, their options, and what may follow each.
+"""Verbs, their options and positional arguments, for shell completion.
 
-Each verb is asked for its parser, so nothing is said twice.
+Everything is read from the argument parsers of the verbs.
 """
 
 from argparse import SUPPRESS, Action
@@ -18,9 +18,9 @@ from convoy.config.option_docs import choices
 from convoy.config.schema import option_table
 from convoy.config.sections.network import MODELS
 
-FILES, DIRECTORIES = "/files", "/directories"  # no word of a list begins with a slash
+FILES, DIRECTORIES = "/files", "/directories"  # no offered word starts with a slash
 
-# Names that no parser knows: verb and argument → what it can be.
+# Values that are not in the parsers, by verb and argument.
 _NAMES = {
     ("configs", "name"): shipped_config_names(),
     ("models", "name"): list(MODELS),
@@ -30,7 +30,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Value:
-    """What may follow: how many words, and which ones, as far as they are known."""
+    """The values of an option or argument: their number, and which ones are offered."""
 
     takes: str = "one"  # none, one, many
     offered: tuple[str, ...] = ()  # words, or a single FILES or DIRECTORIES
@@ -38,50 +38,51 @@ class Value:
 
 @dataclass(frozen=True)
 class Spelling:
-    """A spelling of an option; an older one stands for another."""
+    """A spelling of an option; a deprecated one is an alias of another."""
 
     text: str
-    says: str
+    description: str
     value: Value
-    stands_for: str | None = None
+    alias_of: str | None = None
 
 
 @dataclass(frozen=True)
-class VerbWords:
-    """A verb, its own options, and what stands at each place without an option.
-
-    An action of a verb is a verb of two words.
-    """
+class VerbCompletion:
+    """A verb with its options and positional arguments; `data convert` is a verb of two words."""
 
     name: str
-    says: str
-    own: tuple[Spelling, ...]
-    places: tuple[Value, ...]
-    of_a_run: bool  # it takes the options of a run too
+    description: str
+    options: tuple[Spelling, ...]  # without the options of a run
+    positionals: tuple[Value, ...]
+    takes_run_options: bool
 
 
 @cache
-def all_verbs() -> tuple[VerbWords, ...]:
-    """Every verb there is, each before its actions."""
+def all_verbs() -> tuple[VerbCompletion, ...]:
+    """All verbs, each followed by its actions."""
     return tuple(
-        _verb(name, says) for verb in VERBS.items() for name, says in (verb, *_actions(verb[0]))
+        _verb(name, description)
+        for verb in VERBS.items()
+        for name, description in (verb, *_actions(verb[0]))
     )
 
 
 def _actions(verb: str) -> list[tuple[str, str]]:
-    return [(f"{verb} {name}", says) for name, (_, says) in data.ACTIONS.items() if verb == "data"]
+    if verb != "data":
+        return []
+    return [(f"data {name}", description) for name, (_, description) in data.ACTIONS.items()]
 
 
 @cache
 def run_options() -> tuple[Spelling, ...]:
-    """The options that verbs of a run share, in the order of the table."""
+    """The options of a run, which several verbs share, in the order of the table."""
     actions = parser_of("train")._actions
     flags = [flag for action in actions if (flag := flag_of(action)) and not flag.deprecated]
     return tuple(_run_option(flag) for flag in flags)
 
 
-class _Caught(Exception):
-    """A parser that is about to read its words."""
+class _ParserFound(Exception):
+    """Carries a parser out of the function that creates it."""
 
     def __init__(self, parser: ConfigArgumentParser) -> None:
         super().__init__(parser)
@@ -89,42 +90,42 @@ class _Caught(Exception):
 
 
 def parser_of(verb: str) -> ConfigArgumentParser:
-    """The parser of a verb, or of an action of one."""
+    """The parser of a verb, or of an action of `data`."""
 
-    def catch(parser: ConfigArgumentParser, *words: Any) -> None:
-        del words
-        raise _Caught(parser)
+    def stop(parser: ConfigArgumentParser, *arguments: Any) -> None:
+        del arguments
+        raise _ParserFound(parser)
 
     name, _, action = verb.partition(" ")
-    with patch.object(ConfigArgumentParser, "parse_known_args", catch):
+    with patch.object(ConfigArgumentParser, "parse_known_args", stop):
         try:
             data.ACTIONS[action][0](["--help"]) if action else call_verb(name, ["--help"])
-        except _Caught as caught:
-            return caught.parser
-    raise AssertionError(f"convoy {verb} --help asks no parser")
+        except _ParserFound as found:
+            return found.parser
+    raise AssertionError(f"convoy {verb} --help uses no parser")
 
 
-def _verb(name: str, says: str) -> VerbWords:
+def _verb(name: str, description: str) -> VerbCompletion:
     actions = parser_of(name)._actions
-    own = [
+    options = [
         action
         for action in actions
         if action.option_strings and action.help is not SUPPRESS and not flag_of(action)
     ]
-    places = [action for action in actions if not action.option_strings]
-    return VerbWords(
+    positionals = [action for action in actions if not action.option_strings]
+    return VerbCompletion(
         name,
-        says,
+        description,
         tuple(
-            Spelling(action.option_strings[-1], _says(action), _value(name, action))
-            for action in own
+            Spelling(action.option_strings[-1], _description(action), _value(name, action))
+            for action in options
         ),
-        tuple(_value(name, action) for action in places),
-        of_a_run=any(flag_of(action) for action in actions),
+        tuple(_value(name, action) for action in positionals),
+        takes_run_options=any(flag_of(action) for action in actions),
     )
 
 
-def _says(action: Action) -> str:
+def _description(action: Action) -> str:
     return "" if action.help in (None, SUPPRESS) else str(action.help).replace("%%", "%")
 
 
@@ -137,20 +138,20 @@ def _value(verb: str, action: Action) -> Value:
 
 def _offered(verb: str, action: Action) -> list[str]:
     if action.choices is not None:
-        return [str(one) for one in action.choices]
+        return [str(choice) for choice in action.choices]
     if (verb, action.dest) in _NAMES:
         return _NAMES[verb, action.dest]
     if action.dest == "config":
         return shipped_config_names()
-    place = str(action.metavar)
-    if place.startswith(("DIR", "RUN")):
+    metavar = str(action.metavar)
+    if metavar.startswith(("DIR", "RUN")):
         return [DIRECTORIES]
-    return [FILES] if place.startswith("FILE") else []
+    return [FILES] if metavar.startswith("FILE") else []
 
 
 def _run_option(flag: Flag) -> Spelling:
     row = flag.option
-    assert row is not None, "parts are older words"
+    assert row is not None, "flags without an option are deprecated"
     main = row.flag if flag.const is not False else "--no-" + row.flag.removeprefix("--")
     value = Value("none")
     if flag.const is None:

@@ -1,4 +1,4 @@
-"""docs/configs.md: every named configuration on a line, with the accuracy stated in its file."""
+"""docs/configs.md: a row for each named configuration, with the accuracy stated in its file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,16 +38,16 @@ applications are Graphcore's CNN examples for the IPU."""
 def configs_page() -> str:
     """A table for each application that has configurations."""
     rows = {row["name"]: row for row in config_rows()}
-    parts = [_HEAD]
+    lines = [_HEAD]
     for folder, title in GROUPS.items():
-        chosen = {
+        paths = {
             name: path for name, path in shipped_configs().items() if path.parent.name == folder
         }
-        parts += ["", f"## {title}", ""]
-        parts += ["| name | network | layout | batch | updates per epoch | notes |"]
-        parts += ["|---|---|---|---|---|---|"]
-        parts += [_line(rows[name], path) for name, path in chosen.items()]
-    return "\n".join(parts) + "\n"
+        lines += ["", f"## {title}", ""]
+        lines += ["| name | network | layout | batch | updates per epoch | notes |"]
+        lines += ["|---|---|---|---|---|---|"]
+        lines += [_line(rows[name], path) for name, path in paths.items()]
+    return "\n".join(lines) + "\n"
 
 
 def _line(row: dict[str, Any], path: Path) -> str:

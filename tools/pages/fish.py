@@ -1,4 +1,4 @@
-"""convoy/completions/convoy.fish: one line for each word; fish itself knows the rest."""
+"""convoy/completions/convoy.fish: one `complete` command for each word."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from pages.command_words import (
     FILES,
     Spelling,
     Value,
-    VerbWords,
+    VerbCompletion,
     all_verbs,
     run_options,
 )
@@ -21,11 +21,11 @@ function __convoy_verb # true if the verb is one of these
     contains -- $words[2] $argv; or contains -- "$words[2] $words[3]" $argv
 end
 
-function __convoy_place # true if this is the verb, with so many words behind it but options
+function __convoy_positional # true for this verb with so many positional arguments after it
     set -l words (string match -v -- '-*' (commandline -opc))
     set -l verb (string split ' ' -- $argv[1])
-    set -l behind (math 1 + (count $verb))
-    test (count $words) -eq (math $behind + $argv[2]); and test "$words[2..$behind]" = "$argv[1]"
+    set -l last (math 1 + (count $verb))
+    test (count $words) -eq (math $last + $argv[2]); and test "$words[2..$last]" = "$argv[1]"
 end
 
 complete -c convoy -f
@@ -33,42 +33,44 @@ complete -c convoy -f
 
 
 def fish_script() -> str:
-    """The script whole."""
+    """The complete script."""
     return _SCRIPT + "\n".join(_lines()) + "\n"
 
 
 def _lines() -> Iterator[str]:
-    first = "test (count (commandline -opc)) -eq 1"  # the program's name is all that is read
+    first = "test (count (commandline -opc)) -eq 1"  # only the name of the program
     yield from (_line(first, f"-l {word}") for word in ("help", "version"))
     yield from (
-        _line(first, f"-a {verb.name}", verb.says) for verb in all_verbs() if " " not in verb.name
+        _line(first, f"-a {verb.name}", verb.description)
+        for verb in all_verbs()
+        if " " not in verb.name
     )
     for verb in all_verbs():
-        yield from _places(verb)
-        for one in verb.own:
-            yield _option(f"__convoy_verb {_quoted(verb)}", one, one.says)
-    of_a_run = " ".join(_quoted(verb) for verb in all_verbs() if verb.of_a_run)
-    for one in run_options():
-        says = f"same as {one.stands_for}" if one.stands_for else one.says
-        yield _option(f"__convoy_verb {of_a_run}", one, says)
+        yield from _positionals(verb)
+        for option in verb.options:
+            yield _option(f"__convoy_verb {_quoted(verb)}", option, option.description)
+    run_verbs = " ".join(_quoted(verb) for verb in all_verbs() if verb.takes_run_options)
+    for option in run_options():
+        description = f"same as {option.alias_of}" if option.alias_of else option.description
+        yield _option(f"__convoy_verb {run_verbs}", option, description)
 
 
-def _places(verb: VerbWords) -> Iterator[str]:
-    for place, value in enumerate(verb.places):
-        where = f"__convoy_place {_quoted(verb)} {place}"
+def _positionals(verb: VerbCompletion) -> Iterator[str]:
+    for index, value in enumerate(verb.positionals):
+        condition = f"__convoy_positional {_quoted(verb)} {index}"
         if value.takes == "many":
-            where = f"__convoy_verb {_quoted(verb)}"
+            condition = f"__convoy_verb {_quoted(verb)}"
         if value.offered:
-            yield _line(where, _offered(value))
+            yield _line(condition, _offered(value))
 
 
-def _quoted(verb: VerbWords) -> str:
+def _quoted(verb: VerbCompletion) -> str:
     return f'"{verb.name}"' if " " in verb.name else verb.name
 
 
-def _option(where: str, one: Spelling, says: str) -> str:
-    follows = "" if one.value.takes == "none" else f" {_offered(one.value)}"
-    return _line(where, f"-l {one.text.removeprefix('--')}{follows}", says)
+def _option(condition: str, option: Spelling, description: str) -> str:
+    values = "" if option.value.takes == "none" else f" {_offered(option.value)}"
+    return _line(condition, f"-l {option.text.removeprefix('--')}{values}", description)
 
 
 def _offered(value: Value) -> str:
@@ -81,6 +83,7 @@ def _offered(value: Value) -> str:
     return f"-xa '{' '.join(value.offered)}'"
 
 
-def _line(where: str, what: str, says: str = "") -> str:
-    quoted = says.replace("\\", "\\\\").replace("'", "\\'")
-    return f"complete -c convoy -n '{where}' {what}" + (f" -d '{quoted}'" if says else "")
+def _line(condition: str, arguments: str, description: str = "") -> str:
+    quoted = description.replace("\\", "\\\\").replace("'", "\\'")
+    line = f"complete -c convoy -n '{condition}' {arguments}"
+    return line + (f" -d '{quoted}'" if description else "")

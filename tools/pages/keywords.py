@@ -31,13 +31,12 @@ class NamedOptions(RunOptions, total=False):
     """Dataset; `package.module:function` names your own."""
 '''
 WIDTH = 100
-OWN = ("model", "data")
+PARAMETERS = ("model", "data")  # parameters of the functions, because they may be objects
 
 
 def keywords_module() -> str:
     table = option_table()
-    # `model` and `data` are arguments of their own: they may be objects.
-    keys = [key for row in table.values() if row.name not in OWN for key in _keys(row)]
+    keys = [key for row in table.values() if row.name not in PARAMETERS for key in _keys(row)]
     return HEAD + "".join(keys) + TAIL
 
 

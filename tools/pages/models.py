@@ -18,13 +18,13 @@ _TITLES = {
 
 
 def models_page() -> str:
-    """Hand-written text, then a table for each family, then every published count."""
-    parts = [_HEAD.read_text(encoding="utf-8").rstrip(), "", "## Sizes", "", _SIZES]
+    """The hand-written text, a table for each family, and all published counts."""
+    lines = [_HEAD.read_text(encoding="utf-8").rstrip(), "", "## Sizes", "", _SIZES]
     rows = network_rows()
     for family, title in _TITLES.items():
-        parts += ["", f"### {title}", "", _COLUMNS, "|---|---|---|---|---|---|"]
-        parts += [_line(row) for row in rows if row["family"] == family]
-    parts += [
+        lines += ["", f"### {title}", "", _COLUMNS, "|---|---|---|---|---|---|"]
+        lines += [_line(row) for row in rows if row["family"] == family]
+    lines += [
         "",
         "## Published counts",
         "",
@@ -32,8 +32,8 @@ def models_page() -> str:
         "",
         "| model | options | parameters | published by |",
     ]
-    parts += ["|---|---|---|---|", *(_count(one) for one in PUBLISHED)]
-    return "\n".join(parts) + "\n"
+    lines += ["|---|---|---|---|", *map(_count, PUBLISHED)]
+    return "\n".join(lines) + "\n"
 
 
 _SIZES = """For one image at the default size and number of classes of the model. Activations are
@@ -50,6 +50,6 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
-def _count(one: Published) -> str:
-    options = " ".join(f"`--{name.replace('_', '-')} {value}`" for name, value in one.options)
-    return f"| `{one.model}` | {options} | {one.parameters:,} | {one.source} |"
+def _count(published: Published) -> str:
+    options = " ".join(f"`--{name.replace('_', '-')} {value}`" for name, value in published.options)
+    return f"| `{published.model}` | {options} | {published.parameters:,} | {published.source} |"

@@ -1,9 +1,9 @@
-"""convoy/completions/_convoy: the same walk as in bash, and what each word means beside it."""
+"""convoy/completions/_convoy: as for bash, with a description of each word."""
 
 from collections.abc import Iterable
 
-from pages.bash import fill, place_cases, value_cases
-from pages.command_words import VerbWords, all_verbs, run_options
+from pages.bash import fill, positional_cases, value_cases
+from pages.command_words import VerbCompletion, all_verbs, run_options
 
 _SCRIPT = """\
 #compdef convoy
@@ -16,7 +16,7 @@ _convoy_verbs=(
 _convoy_run=(
 @run@
 )
-_convoy_older=( # offered if nothing else begins so
+_convoy_older=( # offered if nothing else matches
 @older@
 )
 
@@ -34,14 +34,14 @@ _convoy_value() { # verb, option → takes, offered
     esac
 }
 
-_convoy_place() { # verb, words before without an option → offered
+_convoy_positional() { # verb, number of positional arguments before → offered
     offered=
     case "$1 $2" in
-@places@
+@positionals@
     esac
 }
 
-_convoy_offer() { # what can be typed
+_convoy_offer() { # offered words
     case $1 in
     /files) _files ;;
     /directories) _files -/ ;;
@@ -52,13 +52,13 @@ _convoy_offer() { # what can be typed
 _convoy() {
     local verb=$words[2] current=$words[CURRENT] option= takes= offered=
     local -a options older
-    local -i place=0 first=3 i
+    local -i index=0 first=3 i
     if (( CURRENT == 2 )); then
         [[ $current == -* ]] && { compadd -- --help --version; return }
         _describe -t verbs verb _convoy_verbs
         return
     fi
-    if [[ $verb == data ]] && (( CURRENT > 3 )); then # its actions have options of their own
+    if [[ $verb == data ]] && (( CURRENT > 3 )); then # its actions have their own options
         verb="data $words[3]" first=4
     fi
     for (( i = first; i < CURRENT; i++ )); do
@@ -71,7 +71,7 @@ _convoy() {
             [[ $takes == none ]] && option=
             ;;
         *)
-            [[ -z $option ]] && (( place++ ))
+            [[ -z $option ]] && (( index++ ))
             [[ $takes == many ]] || option=
             ;;
         esac
@@ -87,7 +87,7 @@ _convoy() {
         _convoy_offer $offered && return
         [[ $takes == many ]] || return
     elif [[ $current != -* ]]; then
-        _convoy_place $verb $place
+        _convoy_positional $verb $index
         [[ -n $offered ]] && { _convoy_offer $offered; return }
     fi
     _convoy_options $verb
@@ -103,30 +103,32 @@ fi
 
 
 def zsh_script() -> str:
-    """The script whole."""
-    run = [one for one in run_options() if not one.stands_for]
-    older = [one for one in run_options() if one.stands_for]
+    """The complete script."""
+    run = [option for option in run_options() if not option.alias_of]
+    older = [option for option in run_options() if option.alias_of]
     return fill(
         _SCRIPT,
         {
             "verbs": _described(
-                (verb.name, verb.says) for verb in all_verbs() if " " not in verb.name
+                (verb.name, verb.description) for verb in all_verbs() if " " not in verb.name
             ),
-            "run": _described((one.text, one.says) for one in run),
-            "older": _described((one.text, f"same as {one.stands_for}") for one in older),
+            "run": _described((option.text, option.description) for option in run),
+            "older": _described((option.text, f"same as {option.alias_of}") for option in older),
             "options": [_options(verb) for verb in all_verbs()],
             "values": [*value_cases("offered")],
-            "places": [*place_cases("offered")],
+            "positionals": [*positional_cases("offered")],
         },
     )
 
 
 def _described(words: Iterable[tuple[str, str]]) -> list[str]:
-    return ["'" + f"{word}:{says}".replace("'", "'\\''") + "'" for word, says in words]
+    return [
+        "'" + f"{word}:{description}".replace("'", "'\\''") + "'" for word, description in words
+    ]
 
 
-def _options(verb: VerbWords) -> str:
-    own = " ".join(_described((one.text, one.says) for one in verb.own))
-    if not verb.of_a_run:
-        return f"'{verb.name}') options=({own}) ;;"
-    return f"'{verb.name}') options=({own} $_convoy_run) older=($_convoy_older) ;;"
+def _options(verb: VerbCompletion) -> str:
+    options = " ".join(_described((option.text, option.description) for option in verb.options))
+    if not verb.takes_run_options:
+        return f"'{verb.name}') options=({options}) ;;"
+    return f"'{verb.name}') options=({options} $_convoy_run) older=($_convoy_older) ;;"

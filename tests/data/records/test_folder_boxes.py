@@ -69,11 +69,11 @@ def test_every_box_with_an_area_is_read_back(
     text = "".join(f"{name},{x1!r},{y1!r},{x2!r},{y2!r}\n" for name, x1, y1, x2, y2 in ordered)
     boxes = write_and_read(tmp_path_factory.mktemp("rows"), text)
 
-    for wanted in "abcdefgh":
-        assert boxes.boxes_for(wanted.encode()).tolist() == [
+    for image in "abcdefgh":
+        assert boxes.boxes_for(image.encode()).tolist() == [
             [x1, y1, x2, y2]
             for name, x1, y1, x2, y2 in ordered
-            if name == wanted and x1 < x2 and y1 < y2
+            if name == image and x1 < x2 and y1 < y2
         ]
 
 
