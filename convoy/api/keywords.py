@@ -314,7 +314,7 @@ class RunOptions(TypedDict, total=False):
     device: Literal["auto", "cpu", "cuda", "mps"]
     """Device type."""
     threads: int
-    """CPU threads per process; 0 divides the cores among the processes."""
+    """CPU threads per process; 0 takes OMP_NUM_THREADS, or divides the cores that affinity and …"""
     select_devices: Sequence[int]
     """Indices of the accelerators to use."""
     select_ipus: Sequence[int]

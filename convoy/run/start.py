@@ -24,7 +24,7 @@ from convoy.errors import ConfigError, ExitCode
 from convoy.events import Event, Observers, StopRequest, event_from_json, event_to_json
 from convoy.launch.worker import publish
 from convoy.launch.world import World, has_launcher
-from convoy.machine import handle_signals, threads_per_process
+from convoy.machine import default_threads, handle_signals
 from convoy.planning.plan import RunPlan, num_used_samples, plan_phases, plan_run
 from convoy.report.progress import make_bar
 from convoy.report.stream import SafeStream, print_error
@@ -208,7 +208,7 @@ def fix_machine_values(resolved: ResolvedConfig, processes: int) -> ResolvedConf
     """
     settings = dict(resolved.settings)
     if not resolved.config.device.threads:
-        settings["threads"] = Setting(threads_per_process(0, processes), "cores of this machine")
+        settings["threads"] = Setting(*default_threads(processes))
     if resolved.config.data.data_dir is not None:
         path = str(Path(resolved.config.data.data_dir).absolute())
         settings["data_dir"] = Setting(path, settings["data_dir"].source)

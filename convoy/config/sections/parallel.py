@@ -33,8 +33,9 @@ class DeviceConfig:
     device: str = option("auto", "Device type.", choices=("auto", "cpu", "cuda", "mps"))
     threads: int = option(
         0,
-        "CPU threads per process; 0 divides the cores among the processes. Results can differ by "
-        "rounding error.",
+        "CPU threads per process; 0 takes OMP_NUM_THREADS, or divides the cores that affinity and "
+        "the CPU quota of the container allow among the processes. Results can differ by rounding "
+        "error.",
         between=(0, 512),
     )
     select_devices: tuple[int, ...] = runtime_option(
