@@ -12,10 +12,11 @@ from convoy.config.command_line import (
     add_flags,
     expand_prefixes,
     parse_flags,
+    positional_arguments,
     unknown_argument_problems,
 )
 from convoy.config.flags import canonical
-from convoy.config.schema import Problem, raise_problems
+from convoy.config.schema import COMMAND_LINE, Problem, Setting, raise_problems
 
 _CONFIG_ARGUMENTS = ("config", "config_path", "dialect")
 # The options of a run that `--help` shows; `--help-all` shows all of them.
@@ -64,8 +65,13 @@ def parse_command(parser: ConfigArgumentParser, argv: list[str]) -> Namespace:
     return args
 
 
-def parse_run_command(parser: ConfigArgumentParser, argv: list[str]) -> ParsedCommand:
-    """Parse the command line of a verb that takes the options of a run."""
+def parse_run_command(
+    parser: ConfigArgumentParser, argv: list[str], takes_folder: bool = False
+) -> ParsedCommand:
+    """Parse the command line of a verb that takes the options of a run.
+
+    With `takes_folder`, a positional argument is the folder of the dataset.
+    """
     parser.usage = parser.usage or f"{parser.prog} [options]"
     hint = "`--help-all` lists all options, `convoy options WORD` searches them."
     parser.epilog = f"{parser.epilog}\n{hint}" if parser.epilog else hint
@@ -74,6 +80,10 @@ def parse_run_command(parser: ConfigArgumentParser, argv: list[str]) -> ParsedCo
     add_flags(parser, dialect, None if "--help-all" in argv else COMMON_OPTIONS)
     args, extra = parser.parse_known_args(expand_prefixes(argv, parser))
     parsed = parse_flags(args.flag_occurrences, dialect)
+    folders = positional_arguments(extra)
+    if takes_folder and len(folders) == 1 and "data_dir" not in parsed.settings:
+        extra.remove(folders[0])
+        parsed.settings["data_dir"] = Setting(folders[0], COMMAND_LINE)
     unknown = unknown_argument_problems(extra, parser, partial(find_in_other_dialects, dialect))
     named = {name: vars(args)[name] for name in _CONFIG_ARGUMENTS if name in args}
     return ParsedCommand(parsed.settings, [*unknown, *parsed.problems], **named, args=args)

@@ -188,12 +188,12 @@ def inspect_data(
         return resolved, None
     from convoy.data.sources.open import inspect_folder
 
-    folder = Path(config.data_dir)
+    folder, share = Path(config.data_dir), config.validation_share
     if quiet:
-        found_classes, found_samples = inspect_folder(folder)
+        found_classes, found_samples = inspect_folder(folder, share)
     else:
         with closing(make_bar(sys.stderr, "indexing", "bytes")) as indexing:
-            found_classes, found_samples = inspect_folder(folder, print_error, indexing)
+            found_classes, found_samples = inspect_folder(folder, share, print_error, indexing)
     samples = None if found_samples is None else num_used_samples(resolved.config, found_samples)
     if config.num_classes is not None:
         return resolved, samples

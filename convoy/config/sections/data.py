@@ -27,6 +27,7 @@ _SHAPES_DEFAULTS = {"epoch": 3.0, "warmup_epoch": 1.0}
 _CIFAR_DEFAULTS = {"epoch": 20.0, "warmup_epoch": 1.0, "micro_batch_size": 128}
 
 AUGMENTED_DATA = ("cifar10", "cifar100", "imagenet")  # datasets with random crops and flips
+DEFAULT_VALIDATION_SHARE = 0.1  # of the images of each class
 ENCODED_DATA = "imagenet"  # the dataset whose samples are image files
 
 DATA = Registry(
@@ -113,9 +114,9 @@ class DataConfig:
 
     data: str = option(
         "shapes",
-        "Dataset to train on. imagenet reads any folder of images, TFRecord files or tar "
-        "archives; generated creates random images on the host, synthetic on the device; "
-        "package.module:function returns your own pair of datasets.",
+        "Dataset to train on; with --data-dir alone, the one in that folder. imagenet reads any "
+        "folder of images, TFRecord files or tar archives; generated creates random images on the "
+        "host, synthetic on the device; package.module:function returns your own pair of datasets.",
         choices=tuple(DATA),
         or_import_path=True,
     )
@@ -125,6 +126,13 @@ class DataConfig:
         aliases=("--imagenet-data-path",),
         env_var="DATA_DIR",
         inactive_when=no_files,
+    )
+    validation_share: float = option(
+        DEFAULT_VALIDATION_SHARE,
+        "Fraction of the images of each class to validate with, if the class folders are directly "
+        "in --data-dir and not in train/ and validation/. The file names decide which.",
+        between=(0.001, 0.9),
+        inactive_when=no_image_files,
     )
     image_size: int | None = option(
         None,

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from convoy.config.sections.data import DEFAULT_VALIDATION_SHARE
 from convoy.data.images.crop import Window, training_windows
 from convoy.data.images.decode import ImageError, ImageHeader, read_header
 from convoy.data.images.resize import load_cropped_photo, load_training_photo, load_validation_photo
@@ -160,6 +161,7 @@ class ReaderJob:
     folder: str
     split: Split
     options: PhotoOptions
+    validation_share: float = DEFAULT_VALIDATION_SHARE
 
     def shared_pixels(self, file: int) -> Pixels:
         """Map the pixels of one request, in a file that both processes share."""
@@ -286,10 +288,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides when to stop
     torch.set_num_threads(1)
     fields = json.loads(sys.stdin.readline())
-    job = ReaderJob(fields["folder"], fields["split"], PhotoOptions(**fields["options"]))
+    options = PhotoOptions(**fields["options"])
+    job = ReaderJob(fields["folder"], fields["split"], options, fields["validation_share"])
     pixels = job.shared_pixels(int(sys.argv[1]))
     try:
-        records = open_records(Path(job.folder), job.split)
+        records = open_records(Path(job.folder), job.split, validation_share=job.validation_share)
         reader = make_reader(records, job.options, stored_crop_size(records))
         _reply({})
         for line in sys.stdin:

@@ -66,7 +66,7 @@ class PhotoSource(Source):
         workers = num_workers(config)
         reader = make_reader(self.records, options, self.stored_size)
         if config.dataloader_kind == "processes" and workers:
-            job = ReaderJob(str(config.data_dir), self.split, options)
+            job = ReaderJob(str(config.data_dir), self.split, options, config.validation_share)
             reader = ProcessReader(self.records, job, workers)
         return PhotoView(self, options.size, reader, ledger)
 
