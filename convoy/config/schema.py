@@ -184,9 +184,11 @@ def merge_sources(request: RequestedOptions) -> tuple[Settings, list[Problem]]:
     defaults = settings_from("default", {name: row.default for name, row in option_table().items()})
     layers = [request.dialect_defaults, environment, request.named_config, request.command_line]
     chosen = ChainMap(*reversed(layers), defaults)
-    model, data = chosen["model"].value, chosen["data"].value  # unknown names have no defaults
+    data = chosen["data"].value  # unknown names have no defaults
+    of_data = settings_from(f"data {data}", DATA[data].defaults if data in DATA else {})
+    model = ChainMap(*reversed(layers), of_data, defaults)["model"].value
     implied = settings_from(f"model {model}", MODELS[model].defaults if model in MODELS else {})
-    implied |= settings_from(f"data {data}", DATA[data].defaults if data in DATA else {})
+    implied |= of_data
     return _unset_excluded([defaults, implied, *layers]), problems
 
 
