@@ -149,7 +149,7 @@ def _members(value: type) -> list[str]:
     fields = inspect.get_annotations(value) if hasattr(value, "__dataclass_fields__") else {}
     if fields:
         rows.append("\nFields: " + ", ".join(f"`{name}`" for name in fields) + ".\n")
-    for name, member in vars(value).items():
+    for name, member in _attributes(value).items():
         is_public = not name.startswith("_") and name not in _INTERNAL.get(value.__name__, ())
         text = inspect.getdoc(member) if is_public else None
         if text and name not in fields:
@@ -157,6 +157,12 @@ def _members(value: type) -> list[str]:
             summary = " ".join(text.partition("\n\n")[0].split())
             rows.append(f"\n- `{name}{call}`: {summary}")
     return [*rows, "\n"] if rows else []
+
+
+def _attributes(value: type) -> dict[str, Any]:
+    """Those of the class, and what it inherits from other classes of convoy."""
+    classes = [cls for cls in value.__mro__ if cls.__module__.startswith("convoy")]
+    return {name: member for cls in reversed(classes) for name, member in vars(cls).items()}
 
 
 def _events() -> str:
