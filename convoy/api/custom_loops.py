@@ -43,9 +43,9 @@ def pipeline(
 ) -> Pipeline:
     """Create a pipeline of your own stages. Call the result to run `repeat_count` updates.
 
-    Alone, a process runs all stages. Started by `convoy launch` or torchrun, each process runs the
-    stages of one device, and further processes are replicas; the trained weights are bitwise
-    identical. Without an optimizer the pipeline runs inference.
+    A single process runs all stages. Under torchrun, each process runs the stages of one device,
+    and additional processes are replicas; the trained weights are bitwise identical. Without an
+    optimizer the pipeline runs inference.
 
     Args:
         stages: At least two functions or modules. The outputs of one are the arguments of the
@@ -90,7 +90,7 @@ class DistributedOptimizer(AccumulatingOptimizer):
     """Accumulates gradients and averages them over the replicas, around any torch optimizer.
 
     Call `backward` and `step` for each micro-batch; every `gradient_accumulation`-th step updates
-    the parameters. Each process that `convoy launch` or torchrun starts is a replica.
+    the parameters. Under torchrun, each process is a replica.
 
     Args:
         optimizer: Any torch optimizer.

@@ -1,6 +1,4 @@
-"""This process among those that run the same script: alone, or started by `convoy launch` or
-torchrun.
-"""
+"""Join the processes that run the same script: a single one, or those of torchrun."""
 
 import atexit
 import os
