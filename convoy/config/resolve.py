@@ -359,8 +359,8 @@ def inactive_options(run: RunConfig, settings: Mapping[str, Setting]) -> list[In
     return inactive
 
 
-def from_command_line(settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """Only the settings from the command line: those that a resumed run has not reported yet."""
+def explicit_settings(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Only the settings from the command line or keywords: a resumed run has reported the others."""
     return {
         name: setting for name, setting in settings.items() if setting.source in EXPLICIT_SOURCES
     }

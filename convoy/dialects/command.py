@@ -181,8 +181,8 @@ def _unknown_word_error(word: str, rest: deque[str]) -> ConfigError:
     if name == "sudo":
         return ConfigError("sudo is not supported and not needed; leave it out")
     if name == "convoy":
-        itself = printable(" ".join(["convoy", *list(rest)[:1]]))
-        return ConfigError(f"`{itself}` is convoy's own command; run it without `convoy run --`")
+        own_command = printable(" ".join(["convoy", *list(rest)[:1]]))
+        return ConfigError(f"`{own_command}` is convoy's own command; run it without `convoy run --`")
     if len(word.split()) > 1:
         return ConfigError(
             f"{quote_shortened(word)} is a single argument; quote the whole command or none of it"

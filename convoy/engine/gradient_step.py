@@ -191,7 +191,7 @@ def _assign_owners(flats: Sequence[FlatParameters], layout: ProcessLayout) -> li
         for name, elements in ranges.items():
             # The replica in whose equal share the middle of the parameter is.
             middle = (elements.start + elements.stop) // 2
-            owner = min(count - 1, middle * count // max(1, flat.elements))
+            owner = min(count - 1, middle * count // max(1, flat.numel))
             stops[owner] = elements.stop
             if owner == here:
                 names.add(name)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from convoy.data.infeed import as_element, check_same_form
+from convoy.data.infeed import as_element, check_same_structure
 
 # The loop iteration of the current thread: (loop, iteration); None outside of loops.
 current_iteration: ContextVar[tuple[int, int] | None] = ContextVar("iteration", default=None)
@@ -79,7 +79,7 @@ class Outfeed:
         self._is_closed = False
         self._exchange: ResultExchange | None = None
         self._is_source = True  # whether this process has the results
-        self._changed = Condition()
+        self._condition = Condition()
 
     def enqueue(self, result: Any) -> None:
         """Add the result of an iteration; call this once per iteration."""
@@ -92,16 +92,16 @@ class Outfeed:
     def put(self, result: Any) -> None:
         """Add a result. Called by pipelines, several times in an iteration."""
         value = _detach(as_element(result)) if self._is_source else as_element(result)
-        with self._changed:
+        with self._condition:
             if self._first is None:
                 self._first = value
-            check_same_form(value, self._first, "this result")
+            check_same_structure(value, self._first, "this result")
             if self.mode == "last":
                 self._results.clear()
             while self._is_full:
-                self._changed.wait()
+                self._condition.wait()
             self._results.append(value)
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     @property
     def _is_full(self) -> bool:
@@ -117,12 +117,12 @@ class Outfeed:
         With several replicas the shape is (iterations, replicas, …), or (replicas, …) in mode
         `last`; all processes must call this, and all get the results.
         """
-        with self._changed:
+        with self._condition:
             if self._first is None:
                 raise ValueError("nothing was enqueued yet")
             results = list(self._results)
             self._results.clear()
-            self._changed.notify_all()
+            self._condition.notify_all()
         if self.mode == "last" and not results:
             raise ValueError("no result since the last dequeue")
         stacked = _stack(results, self._first)
@@ -136,30 +136,30 @@ class Outfeed:
         """Yield the results that are available now, one iteration at a time."""
         self._check_streams()
         while True:
-            with self._changed:
+            with self._condition:
                 if not self._results:
                     return
                 result = self._results.popleft()
-                self._changed.notify_all()
+                self._condition.notify_all()
             yield result
 
     def stream(self) -> Iterator[Any]:
         """Yield results as they arrive, from another thread, until `close` is called."""
         self._check_streams()
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._results or self._is_closed)
+            with self._condition:
+                self._condition.wait_for(lambda: self._results or self._is_closed)
                 if not self._results:
                     return
                 result = self._results.popleft()
-                self._changed.notify_all()
+                self._condition.notify_all()
             yield result
 
     def close(self) -> None:
         """End `stream` after the results that are still waiting."""
-        with self._changed:
+        with self._condition:
             self._is_closed = True
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     def _check_streams(self) -> None:
         if self.mode == "last":
@@ -183,14 +183,14 @@ def _detach(value: Any) -> Any:
     return map_tensors(lambda tensor: tensor.detach().clone(), value)
 
 
-def _stack(results: list[Any], form: Any) -> Any:
-    match form:
+def _stack(results: list[Any], example: Any) -> Any:
+    match example:
         case Tensor():
-            return torch.stack(results) if results else form.new_empty((0, *form.shape))
+            return torch.stack(results) if results else example.new_empty((0, *example.shape))
         case dict():
-            return {name: _stack([r[name] for r in results], form[name]) for name in form}
+            return {name: _stack([r[name] for r in results], example[name]) for name in example}
         case _:
             return tuple(
                 _stack([result[index] for result in results], inner)
-                for index, inner in enumerate(form)
+                for index, inner in enumerate(example)
             )

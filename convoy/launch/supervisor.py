@@ -323,19 +323,19 @@ class Supervisor:
         if self._is_aborted:
             return LaunchResult(ExitCode.INTERRUPTED)
         failures = causes_first(self._failures)
-        was_ready = not self._with_status(WorkerStatus.INTERRUPTED)
-        if failures and (was_ready or not failures[0].is_consequence):
+        all_handled_signals = not self._with_status(WorkerStatus.INTERRUPTED)
+        if failures and (all_handled_signals or not failures[0].is_consequence):
             return LaunchResult(failures[0].code, failures)
         ended = self._with_status(WorkerStatus.ENDED, WorkerStatus.INTERRUPTED)
         first = ended[0]
-        different = next((worker for worker in ended if worker.code != first.code), None)
-        if different is None:
+        mismatch = next((worker for worker in ended if worker.code != first.code), None)
+        if mismatch is None:
             return LaunchResult(first.code)
         if self._forwarded_signals:
             return LaunchResult(_SIGNAL_CODES[self._forwarded_signals[0]])
         # Workers agree on how a run ends; otherwise it is a bug.
         text = (
-            f"ended with code {first.code}, but {different.rank} ended with code {different.code}"
+            f"ended with code {first.code}, but {mismatch.rank} ended with code {mismatch.code}"
         )
         failure = WorkerFailure(first.rank, text, ExitCode.BUG, monotonic())
         return LaunchResult(ExitCode.BUG, (failure,))

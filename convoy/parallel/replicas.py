@@ -124,7 +124,7 @@ class ReplicaGroup(Replicas, ABC):
     @torch.no_grad()
     def reduce(self, tree: GradientTree) -> Tensor:
         self.reducer_for(tree, tree.leaves).finish()
-        shard = self.shard_range(tree.flat.elements)
+        shard = self.shard_range(tree.flat.numel)
         result = tree.nodes()[0].vector[shard.start : shard.stop]
         return result.to(tree.result_dtype)
 
@@ -187,7 +187,7 @@ class FastReplicas(ReplicaGroup):
 
     def make_buckets(self, tree: GradientTree, leaves: int, tag: int) -> list[_AllReduceBucket]:
         del tag  # torch orders its collectives
-        elements, limit = tree.flat.elements, self.options.buffer_bytes
+        elements, limit = tree.flat.numel, self.options.buffer_bytes
         size = bucket_size(elements, MAX_IN_FLIGHT, limit, tree.dtype.itemsize)
         micro_batches = leaves * self.peers.replicas
         return [
@@ -210,7 +210,7 @@ class _ExactBucket:
     elements: range  # of a shard
 
     def element_ranges(self) -> list[range]:
-        shards = self.replicas.shards(self.tree.flat.elements)
+        shards = self.replicas.shards(self.tree.flat.numel)
         return [
             shards.range_of(replica)[self.elements.start : self.elements.stop]
             for replica in range(self.replicas.peers.replicas)
@@ -255,7 +255,7 @@ class ExactReplicas(ReplicaGroup):
     """Sums bit-exactly, however the micro-batches of an update are divided among replicas."""
 
     def make_buckets(self, tree: GradientTree, leaves: int, tag: int) -> list[_ExactBucket]:
-        shard, replicas = self.shards(tree.flat.elements).size, range(self.peers.replicas)
+        shard, replicas = self.shards(tree.flat.numel).size, range(self.peers.replicas)
         spans = [node_spans(replica * leaves, leaves) for replica in replicas]
         # The maximum that any replica receives: bucket sizes must be equal on all replicas.
         counts = [len(replica_spans) for replica_spans in spans]

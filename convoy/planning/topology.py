@@ -121,11 +121,11 @@ class TopologyPlan:
         return tuple(range(stage, self.processes, self.stages))
 
     def device_map(self, mapping: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """The device of each stage; by default one each, in order."""
+        """The device of each stage; by default stage i runs on device i."""
         if mapping and len(mapping) != self.stages:
             devices, stages = pluralize(len(mapping), "device"), pluralize(self.stages, "stage")
-            text = f"names {devices} for {stages}; name one for each stage"
-            raise_problems([Problem("--device-mapping", text)])
+            message = f"names {devices} for {stages}; name one for each stage"
+            raise_problems([Problem("--device-mapping", message)])
         return mapping or tuple(range(self.stages))
 
 

@@ -108,8 +108,8 @@ def _param_and_compute_dtypes(config: RunConfig, name: str, full_name: str) -> D
     policy = DtypePolicy()
     is_fp32_norm = config.network.full_precision_norm and full_name != name
     if precision.precision != "32.32" and not is_fp32_norm:
-        keeps_fp32 = precision.precision == "16.32" or precision.offload_fp32_weight_copy
-        policy = DtypePolicy(param=FLOAT32 if keeps_fp32 else half, compute=half)
+        has_fp32_param = precision.precision == "16.32" or precision.offload_fp32_weight_copy
+        policy = DtypePolicy(param=FLOAT32 if has_fp32_param else half, compute=half)
     if any(text in full_name for text in precision.force_weight_to_fp32):
         return replace(policy, param=FLOAT32)
     if any(text in full_name for text in precision.force_weight_to_fp16):
@@ -129,9 +129,9 @@ def parameter_groups(
     for policy, weights in weights_by_policy(config, layers).items():
         flat = FlatParameters(weights, exempt)
         shard = OptimizerShard(
-            replicas.shard_range(flat.elements),
-            row_gatherer(replicas, Shards(flat.elements, batch.replicas)),
-            shard_gatherer(replicas, flat.elements),
+            replicas.shard_range(flat.numel),
+            row_gatherer(replicas, Shards(flat.numel, batch.replicas)),
+            shard_gatherer(replicas, flat.numel),
         )
         if config.precision.enable_stochastic_rounding:
             rounder = StochasticRounder(config.data.seed, flat.parameter_extents())

@@ -118,12 +118,12 @@ def training_windows(
     ids: Ids,
     seed: int,
     epoch: int,
-    rule: str = "pytorch",
+    crop_rule: str = "pytorch",
     boxes: Sequence[Boxes] | None = None,
 ) -> tuple[Windows, Flags]:
-    """Return a window in each image, as sampled by this framework, and whether to flip it."""
+    """Sample a crop window in each image as a framework does, and whether to flip it."""
     batch = CropBatch(key(seed, "crop", epoch), ids, sizes)
-    if rule == "tensorflow":
+    if crop_rule == "tensorflow":
         windows = _tensorflow_windows(batch, ObjectBoxes.from_boxes(sizes, boxes))
     else:
         windows = _pytorch_windows(batch, merge_boxes(sizes, boxes))
@@ -140,7 +140,7 @@ def _pytorch_windows(batch: CropBatch, objects: F64) -> Windows:
 
 
 def _random_resized_crop(batch: CropBatch, number: int) -> Windows:
-    """Sample a window as torchvision's RandomResizedCrop does, whatever it shows."""
+    """Sample a window as torchvision's RandomResizedCrop does, ignoring objects."""
     windows = _center_windows(batch.sizes)
     pending = np.arange(len(batch.ids))
     for shape in range(_MAX_SHAPE_ATTEMPTS):

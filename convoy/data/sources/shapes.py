@@ -143,7 +143,7 @@ class PixelGrid(NamedTuple):
 
 
 def pixel_grid(size: int) -> PixelGrid:
-    """Return the grid of the image: −1 … 1 from edge to edge, to the right and upwards."""
+    """Return the grid of the image: x to the right and y upwards, −1 and 1 at the edges."""
     centers = ((np.arange(size) + 0.5) * (2.0 / size) - 1.0).astype(np.float32)
     return PixelGrid(centers[None, None, :], -centers[None, :, None], _UNIT * (2.0 / size))
 
