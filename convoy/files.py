@@ -74,7 +74,7 @@ def sync_folder(path: Path) -> None:
     try:
         os.fsync(folder)
     except OSError as error:
-        # Some network file systems do not support fsync of a folder; they commit entries themselves.
+        # Some network file systems cannot fsync a folder; they commit entries themselves.
         if error.errno not in _FOLDER_SYNC_UNSUPPORTED:
             raise
     finally:

@@ -121,10 +121,10 @@ def _plan(interpretation: Interpretation, resolved: ResolvedConfig | None) -> De
     """Return the plan of the run in its folder; without one, of the options of the command."""
     _, run_folder = _find_target(interpretation)
     if run_folder is not None:
-        before = read_run_settings(run_folder / "config.yaml")
+        run_settings = read_run_settings(run_folder / "config.yaml")
         # To resume, the command may change how a run continues, but not how it was trained.
         changes = interpretation.request.command_line if interpretation.verb == "resume" else {}
-        resolved = resolve_resumed(before, changes, [], override=False)
+        resolved = resolve_resumed(run_settings, changes, [], override=False)
     return plan_as_json(plan_run(resolved.config), resolved.settings) if resolved else None
 
 

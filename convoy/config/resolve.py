@@ -76,7 +76,7 @@ def read_run_settings(config: Path) -> Settings:
 
 
 def resolve_resumed(
-    before: Settings, changes: Settings, problems: list[Problem], override: bool
+    run_settings: Settings, changes: Settings, problems: list[Problem], override: bool
 ) -> ResolvedConfig:
     """The settings of a run with changes; a change to the training results needs `override`."""
     fixed = [
@@ -84,8 +84,8 @@ def resolve_resumed(
         for row in option_table().values()
         if row.fixed_reason and row.name in changes
     ]
-    resolved = resolve(RequestedOptions(changes, before, [*problems, *fixed], environment={}))
-    differences = training_changes(before, resolved.settings)
+    resolved = resolve(RequestedOptions(changes, run_settings, [*problems, *fixed], environment={}))
+    differences = training_changes(run_settings, resolved.settings)
     if differences and not override:
         raise ConfigError(
             f"this would change the training results: {'; '.join(differences)}; "
@@ -360,7 +360,7 @@ def inactive_options(run: RunConfig, settings: Mapping[str, Setting]) -> list[In
 
 
 def explicit_settings(settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """Only the settings from the command line or keywords: a resumed run has reported the others."""
+    """Only the settings from the command line or keywords; a resumed run reports no others."""
     return {
         name: setting for name, setting in settings.items() if setting.source in EXPLICIT_SOURCES
     }

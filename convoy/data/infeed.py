@@ -247,9 +247,10 @@ def as_element(item: Any) -> Element:
 
 def check_same_structure(element: Any, first: Any, what: str) -> None:
     """Raise ValueError unless structure, shapes and dtypes are those of the first element."""
-    if describe_structure(element) != describe_structure(first):
+    structure, expected = describe_structure(element), describe_structure(first)
+    if structure != expected:
         raise ValueError(
-            f"{what} is {describe_structure(element)}, but the first one is {describe_structure(first)}; "
+            f"{what} is {structure}, but the first one is {expected}; "
             "all must have the same structure, shapes and dtypes (drop an incomplete last batch)"
         )
 
@@ -260,7 +261,9 @@ def describe_structure(element: Any) -> str:
         case Tensor():
             return f"{tuple(element.shape)} {str(element.dtype).removeprefix('torch.')}"
         case dict():
-            inner = ", ".join(f"{name}: {describe_structure(value)}" for name, value in element.items())
+            inner = ", ".join(
+                f"{name}: {describe_structure(value)}" for name, value in element.items()
+            )
             return f"{{{inner}}}"
         case tuple() | list():
             return f"[{', '.join(map(describe_structure, element))}]"

@@ -334,9 +334,7 @@ class Supervisor:
         if self._forwarded_signals:
             return LaunchResult(_SIGNAL_CODES[self._forwarded_signals[0]])
         # Workers agree on how a run ends; otherwise it is a bug.
-        text = (
-            f"ended with code {first.code}, but {mismatch.rank} ended with code {mismatch.code}"
-        )
+        text = f"ended with code {first.code}, but {mismatch.rank} ended with code {mismatch.code}"
         failure = WorkerFailure(first.rank, text, ExitCode.BUG, monotonic())
         return LaunchResult(ExitCode.BUG, (failure,))
 

@@ -213,7 +213,7 @@ class TracedLayer(NamedTuple):
 
 def _trace(module: nn.Module, inputs: Tensor, where: str) -> tuple[Tensor, TracedLayer]:
     """Run a layer forward and backward; return its output and its description."""
-    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    saved_buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     source = inputs.detach().requires_grad_()
     saved: dict[int, int] = {}
 
@@ -227,7 +227,9 @@ def _trace(module: nn.Module, inputs: Tensor, where: str) -> tuple[Tensor, Trace
     with torch.no_grad():
         again = _run_layer(module, source.detach(), where)
     changed = [
-        name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])
+        name
+        for name, buffer in module.named_buffers()
+        if not torch.equal(buffer, saved_buffers[name])
     ]
     if changed:
         raise ConfigError(

@@ -52,7 +52,9 @@ class Slice(nn.Module):
         layers = list(self.layers.values())[layer_range.start : layer_range.stop]
         return self.run_calls(layer_range, layers, *bundle)
 
-    def run_calls(self, layer_range: range, functions: Sequence[LayerFunction], *bundle: Tensor) -> Bundle:
+    def run_calls(
+        self, layer_range: range, functions: Sequence[LayerFunction], *bundle: Tensor
+    ) -> Bundle:
         """Run some of the layers; each function replaces the corresponding layer."""
         if not self.arithmetic.rounds:  # fp32: layers run without wrappers
             for index, function in zip(layer_range, functions, strict=True):
@@ -60,7 +62,9 @@ class Slice(nn.Module):
             return bundle
         return self._run_rounded(layer_range, functions, *bundle)
 
-    def _run_rounded(self, layer_range: range, functions: Sequence[LayerFunction], *bundle: Tensor) -> Bundle:
+    def _run_rounded(
+        self, layer_range: range, functions: Sequence[LayerFunction], *bundle: Tensor
+    ) -> Bundle:
         arithmetic = self.arithmetic
         first, *rest = arithmetic.cast_inputs(bundle)
         if layer_range.start == 0 and self.rounds_input:
@@ -68,16 +72,18 @@ class Slice(nn.Module):
         bundle = (first, *rest)
         with arithmetic.context(first.device):
             for index, function in zip(layer_range, functions, strict=True):
-                bundle = apply_route(self._with_rounding(index, function), self.routes[index], bundle)
+                bundle = apply_route(
+                    self._with_rounding(index, function), self.routes[index], bundle
+                )
         return arithmetic.cast_outputs(bundle)
 
     def _with_rounding(self, index: int, function: LayerFunction) -> LayerFunction:
         if not self._needs_rounding[index]:
             return function
-        round = self.arithmetic.round
+        round_output = self.arithmetic.round
 
         def rounded_function(*inputs: Tensor) -> Tensor:
-            return round(function(*inputs))
+            return round_output(function(*inputs))
 
         return rounded_function
 

@@ -397,9 +397,11 @@ def loss_scale_as_text(plan: LossScalePlan) -> Iterator[str]:
     elif not plan.is_constant:
         steps = []
         for level in plan.levels:
-            epochs, left = divmod(level.start, plan.updates_per_epoch)
+            epochs, remainder = divmod(level.start, plan.updates_per_epoch)
             after = (
-                pluralize(level.start, "update") if left else f"{epochs} epoch{'s' * (epochs > 1)}"
+                pluralize(level.start, "update")
+                if remainder
+                else f"{epochs} epoch{'s' * (epochs > 1)}"
             )
             when = f" after {after}" if level.start else ""
             steps.append(f"{level.scale:,.10g}{when}")

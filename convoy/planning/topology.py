@@ -239,4 +239,4 @@ def resume_pairs(layouts: list[Layout]) -> list[tuple[Layout, Layout]]:
     by_shape = {(layout.stages, layout.replicas): layout for layout in exact}
     preferred = [(1, 1), (1, 4), (2, 2), (4, 1), (1, 2), (2, 1), (3, 1), (4, 2)]
     chosen = [by_shape[shape] for shape in preferred if shape in by_shape][:4]
-    return [(before, after) for before in chosen for after in chosen if before is not after]
+    return [(first, second) for first in chosen for second in chosen if first is not second]

@@ -55,7 +55,7 @@ def _actions(parts: TrainingParts) -> dict[str, Action]:
 
 
 def inject_nan(layers: Slice, update: int) -> None:
-    """Make the first layer output NaN for one sample of our first micro-batch of an update."""
+    """Make the first layer output NaN for one sample of the first local micro-batch."""
     first, position = next(iter(layers.layers.values())), layers.position
 
     def add_nan(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:

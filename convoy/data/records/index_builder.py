@@ -212,18 +212,18 @@ def _load_index(
     return None, previous
 
 
-def _describe_changes(then: Iterable[IndexedFile], now: list[IndexedFile]) -> list[str]:
-    before, after = ({file.name: file for file in files} for files in (then, now))
-    changes = [f"{name} is missing" for name in before if name not in after]
-    for name, file in after.items():
-        known = before.get(name)
+def _describe_changes(old_files: Iterable[IndexedFile], new_files: list[IndexedFile]) -> list[str]:
+    old, new = ({file.name: file for file in files} for files in (old_files, new_files))
+    changes = [f"{name} is missing" for name in old if name not in new]
+    for name, file in new.items():
+        known = old.get(name)
         if known is None:
             changes.append(f"{name} is new")
         elif known.bytes != file.bytes:
             changes.append(f"{name} has {file.bytes} bytes, had {known.bytes}")
         elif known.mtime_ns != file.mtime_ns:
             changes.append(f"{name} was modified")
-    if not changes and list(before) != list(after):
+    if not changes and list(old) != list(new):
         changes.append("the shards are in a different order")
     return changes
 
@@ -247,17 +247,17 @@ def _build_index(
 
 def scan_file(scan: Scan, path: Path, records: int = 0) -> ScannedShard:
     """Scan one shard, to which at least `records` were written; raise DataError if it fails."""
-    before = _stat_shard(path)
+    earlier = _stat_shard(path)
     with reading_errors(path):
         scanned = scan(path)
-    after = _stat_shard(path)
-    if before != after:
+    later = _stat_shard(path)
+    if earlier != later:
         raise DataError(
-            f"{printable(str(path))}: changed while it was indexed: {before.bytes} bytes before, "
-            f"{after.bytes} after; wait until it is completely written"
+            f"{printable(str(path))}: changed while it was indexed: {earlier.bytes} bytes before, "
+            f"{later.bytes} after; wait until it is completely written"
         )
     scanned.add_missing(records)
-    return IndexedFile(before.name, before.bytes, before.mtime_ns, len(scanned.label)), scanned
+    return IndexedFile(earlier.name, earlier.bytes, earlier.mtime_ns, len(scanned.label)), scanned
 
 
 def _save_index(shards: ShardSet, index: Index, callbacks: ProgressCallbacks) -> None:

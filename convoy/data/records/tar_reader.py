@@ -124,19 +124,20 @@ def _check_not_compressed(first_bytes: bytes) -> None:
 
 def _read_header(stream: BinaryIO, offset: int, total: int) -> bytes | None:
     """Read a header block; None for the end-of-archive marker, which only zeros may follow."""
-    left = total - offset
-    if left <= 0:
+    remaining = total - offset
+    if remaining <= 0:
         raise CorruptTarError(
             total, "no end-of-archive marker: truncated between two members, or unfinished"
         )
-    if left < BLOCK_BYTES:
-        raise CorruptTarError(offset, f"truncated inside a header: {left} bytes are left")
+    if remaining < BLOCK_BYTES:
+        raise CorruptTarError(offset, f"truncated inside a header: {remaining} bytes are left")
     header = read_exactly(stream, offset, BLOCK_BYTES)
     if header == bytes(BLOCK_BYTES):
         for start in range(offset, total, _CHUNK):
             if read_exactly(stream, start, min(_CHUNK, total - start)).strip(b"\0"):
                 reason = (
-                    f"{left} bytes follow the end-of-archive marker; were two files concatenated?"
+                    f"{remaining} bytes follow the end-of-archive marker; "
+                    "were two files concatenated?"
                 )
                 raise CorruptTarError(offset, reason, after_end_marker=True)
         return None
@@ -146,7 +147,7 @@ def _read_header(stream: BinaryIO, offset: int, total: int) -> bytes | None:
     high = sum(byte > 127 for byte in summed) if checksum != sum(summed) else 0
     if checksum != sum(summed) - 256 * high:
         raise CorruptTarError(
-            offset, f"not a member header, or a damaged one: {left} bytes are left"
+            offset, f"not a member header, or a damaged one: {remaining} bytes are left"
         )
     return header
 
@@ -254,7 +255,7 @@ def scan_shard(path: Path) -> ShardScan:
 
 
 def scan_stream(stream: BinaryIO, total: int) -> ShardScan:
-    """Scan all samples in `total` bytes; from the first corrupt header on, the rest is one bad record."""
+    """Scan all samples in `total` bytes; the rest after an invalid header is one bad record."""
     scan = ShardScan(with_checksums=True)
     try:
         for sample in iter_samples(iter_members(stream, total)):
@@ -270,7 +271,11 @@ def _scan_sample(stream: BinaryIO, sample: TarSample, scan: ShardScan) -> None:
         image = _find_image(sample)
         offset, size = image.offset, image.size
         label = _parse_label(read_text(stream, sample, b"cls"))
-        boxes = _parse_boxes(read_text(stream, sample, b"json")) if b"json" in sample.parts else NO_BOXES
+        boxes = (
+            _parse_boxes(read_text(stream, sample, b"json"))
+            if b"json" in sample.parts
+            else NO_BOXES
+        )
         crc = google_crc32c.value(read_exactly(stream, offset, size))
         scan.add(offset, size, label, boxes, crc)
     except BadContentError as error:

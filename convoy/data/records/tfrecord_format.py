@@ -198,7 +198,11 @@ def detect_compression(first_bytes: bytes) -> str | None:
     if first_bytes[:2] == b"\x1f\x8b":
         return "gzip"
     # A zlib stream: deflate with a 32 KiB window, and a first 16-bit number divisible by 31.
-    return "zlib" if first_bytes[0] == 0x78 and int.from_bytes(first_bytes[:2], "big") % 31 == 0 else None
+    return (
+        "zlib"
+        if first_bytes[0] == 0x78 and int.from_bytes(first_bytes[:2], "big") % 31 == 0
+        else None
+    )
 
 
 _BYTE_STRINGS, _FLOATS, _INTEGERS = 1, 2, 3
