@@ -96,11 +96,11 @@ def validate_targets(
 ) -> Iterator[ValidationScore | CheckpointError]:
     """Validate checkpoint by checkpoint; every invalid option is refused before the first one."""
     options = _apply_compile_option(options)
-    found = [find_checkpoints(path) for path in targets]
+    checkpoints = [find_checkpoints(path) for path in targets]
     jobs: list[tuple[RunConfig, Sequence[Path | None]]] = [
-        (_resolve_config(_run_request(options, run)), paths) for paths, run in found
+        (_resolve_config(_run_request(options, run)), paths) for paths, run in checkpoints
     ]
-    if not found:
+    if not checkpoints:
         jobs = [(_resolve_config(_fresh_network_request(options)), [None])]
     return (score for config, paths in jobs for score in _scores(config, paths))
 

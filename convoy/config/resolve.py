@@ -200,7 +200,7 @@ def forced_weight_types_differ(run: RunConfig) -> Iterator[str]:
         yield f"--force-weight-to-fp16 and --force-weight-to-fp32 both name {name!r}"
 
 
-def data_dir_is_given(run: RunConfig) -> Iterator[str]:
+def data_dir_is_set(run: RunConfig) -> Iterator[str]:
     entry, data = _data_entry(run), run.data.data
     if entry.on_disk and run.data.data_dir is None:
         hint = f"; `convoy data fetch {data} --data-dir DIR` downloads it"
@@ -411,7 +411,7 @@ def refuse_unavailable(resolved: ResolvedConfig, data_only: bool = False) -> Non
         for problem in unavailable_values(resolved.settings)
         if not data_only or option_table()[problem.option].section in ("data", "mixing", "device")
     ]
-    no_data = [Problem("", message) for message in data_dir_is_given(resolved.config)]
+    no_data = [Problem("", message) for message in data_dir_is_set(resolved.config)]
     raise_problems([*missing, *no_data])
 
 

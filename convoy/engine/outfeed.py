@@ -18,7 +18,7 @@ current_iteration: ContextVar[tuple[int, int] | None] = ContextVar("iteration", 
 
 
 @dataclass(frozen=True)
-class ResultExchange:
+class ResultGatherer:
     """Brings the results of all replicas to all processes."""
 
     peers: dist.ProcessGroup | None  # the processes with results, one per replica
@@ -28,7 +28,7 @@ class ResultExchange:
     is_source: bool = True
 
     @classmethod
-    def of_processes(cls) -> "ResultExchange | None":
+    def of_processes(cls) -> "ResultGatherer | None":
         """Every process of torch.distributed is a replica, if there are several."""
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             return None
@@ -77,7 +77,7 @@ class Outfeed:
         self._first: Any = None
         self._iteration: tuple[int, int] | None = None  # of the last result
         self._is_closed = False
-        self._exchange: ResultExchange | None = None
+        self._gatherer: ResultGatherer | None = None
         self._is_source = True  # whether this process has the results
         self._condition = Condition()
 
@@ -107,9 +107,9 @@ class Outfeed:
     def _is_full(self) -> bool:
         return self._is_source and self._depth is not None and len(self._results) >= self._depth
 
-    def connect(self, exchange: "ResultExchange | None", is_source: bool) -> None:
+    def connect(self, gatherer: "ResultGatherer | None", is_source: bool) -> None:
         """Set how the results reach all processes; other processes than the source only count."""
-        self._exchange, self._is_source = exchange, is_source
+        self._gatherer, self._is_source = gatherer, is_source
 
     def dequeue(self) -> Any:
         """Return the results so far and remove them: stacked as (iterations, …) in mode `all`.
@@ -126,10 +126,10 @@ class Outfeed:
         if self.mode == "last" and not results:
             raise ValueError("no result since the last dequeue")
         stacked = _stack(results, self._first)
-        exchange = self._exchange or ResultExchange.of_processes()
-        if exchange is not None:
-            exchange.check_equal_counts(len(results))
-            stacked = map_tensors(exchange.gather, stacked)
+        gatherer = self._gatherer or ResultGatherer.of_processes()
+        if gatherer is not None:
+            gatherer.check_equal_counts(len(results))
+            stacked = map_tensors(gatherer.gather, stacked)
         return stacked if self.mode == "all" else map_tensors(lambda tensor: tensor[-1], stacked)
 
     def __iter__(self) -> Iterator[Any]:

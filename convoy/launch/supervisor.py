@@ -59,7 +59,7 @@ class LaunchOptions:
 
     preload: tuple[str, ...] = ()  # modules that the target imports late: loaded once for all
     bytes_per_worker: int = 0  # planned memory of the largest stage
-    settle_seconds: float = 1.0  # from a report of a lost peer until its exit is noticed
+    peer_exit_seconds: float = 1.0  # from a report of a lost peer until its exit is noticed
     grace_seconds: float = 5.0  # from SIGTERM to SIGKILL after a failure
     save_seconds: float = 60.0  # from a user's signal to SIGKILL: finish the update and save
 
@@ -286,7 +286,7 @@ class Supervisor:
         if self._stopped_at is not None or not self._failures:
             return
         first = causes_first(self._failures)[0]
-        if first.is_consequence and monotonic() < first.time + self.options.settle_seconds:
+        if first.is_consequence and monotonic() < first.time + self.options.peer_exit_seconds:
             return  # the cause is not known yet
         self._stopped_at = monotonic()
         self._send_all(signal.SIGTERM)

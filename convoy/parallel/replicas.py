@@ -142,7 +142,7 @@ class ReplicaGroup(Replicas, ABC):
         shards = self.shards(len(values))
         ranges = [shards.range_of(replica) for replica in range(self.peers.replicas)]
         parts = [values[shard.start : shard.stop] for shard in ranges]
-        wait_all(self.peers.exchange_parts(parts))
+        wait_all(self.peers.all_gather_in_place(parts))
 
     def all_gather_statistics(self, statistics: Tensor) -> Tensor:
         return self.peers.all_gather(statistics).flatten(0, 1)
@@ -222,7 +222,7 @@ class _ExactBucket:
         sent = [(peer, part[peer]) for peer in peers.other_replicas for part in parts]
         nodes = self._nodes(local_nodes, slot)
         received = [(peer, node.vector) for peer in peers.other_replicas for node in nodes[peer]]
-        return peers.exchange(sent, received, self.tag)
+        return peers.batch_isend_irecv(sent, received, self.tag)
 
     def finish(self, local_nodes: list[Node], slot: int) -> PendingWorks:
         """Write the result for the local range into the first node, and send it to all replicas."""
@@ -232,7 +232,7 @@ class _ExactBucket:
         reduction.finalize(total, self.leaves * peers.replicas, out=parts[peers.replica])
         if self.replicas.sharded:  # only the owner of a shard needs its result
             return []
-        return peers.exchange_parts(parts, self.tag)
+        return peers.all_gather_in_place(parts, self.tag)
 
     def _nodes(self, local_nodes: list[Node], slot: int) -> list[list[Node]]:
         """The nodes of every replica, for the local range."""

@@ -66,7 +66,7 @@ def _parameter_specs(name: str, operation: OpSpec) -> Iterator[ParameterSpec]:
             yield from _parameter_specs(f"{name}.conv_reduce", operation.reduce)
             yield from _parameter_specs(f"{name}.conv_expand", operation.expand)
         case ModuleSpec(parameter_sizes=sizes):
-            yield from (ParameterSpec(f"{name}.{own_name}", count) for own_name, count in sizes)
+            yield from (ParameterSpec(f"{name}.{short_name}", count) for short_name, count in sizes)
         case _:
             assert not operation.parameters, f"the parameters of {name} have no names"
 

@@ -41,7 +41,7 @@ def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, An
         "batch": first["batch"],
         "topology": asdict(plan.topology) | {"processes": plan.topology.processes},
         "stages": [_stage_as_json(plan, stage) for stage in plan.stages],
-        "borders": {"layers": list(plan.stage_starts), "balanced": plan.is_balanced},
+        "splits": {"layers": list(plan.stage_starts), "balanced": plan.is_balanced},
         "recompute": {
             "enabled": plan.recompute.enabled,
             "kept": list(plan.recompute.checkpoints),

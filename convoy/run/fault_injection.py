@@ -49,7 +49,7 @@ def _actions(parts: TrainingParts) -> dict[str, Action]:
         "int": lambda _: os.kill(os.getpid(), signal.SIGINT),
         # Flips the lowest bit of the first weight, like a memory error.
         "flip": lambda _: weights.view(torch.int32)[:1].bitwise_xor_(1),
-        "stray": lambda update: parts.context.control.all_gather(SyncPoint.SAVE, update),
+        "desync": lambda update: parts.context.control.all_gather(SyncPoint.SAVE, update),
         "poison": lambda update: inject_nan(layers, update),
     }
 

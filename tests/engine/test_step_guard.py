@@ -201,7 +201,7 @@ def test_a_restored_guard_has_the_same_state() -> None:
 
 def test_a_planned_scale_is_not_restored() -> None:
     guard = StepGuard(loss_scale=LossScale(LossScalePlan(8, 8)))
-    guard.load_state(GuardState(followed=1024.0, before=512.0))
+    guard.load_state(GuardState(dynamic_scale=1024.0, last_applied_scale=512.0))
     context = guard.step_context(0, float)
 
     assert (context.loss_scale, context.previous_loss_scale) == (8.0, 512.0)

@@ -84,11 +84,11 @@ class CountingPeerGroup(PeerGroup):
         super().__init__(peers.group)
         self.early_messages = 0
 
-    def exchange(
+    def batch_isend_irecv(
         self, sent: Iterable[Message], received: Iterable[Message], tag: int = 0
     ) -> PendingWorks:
         self.early_messages += in_backward()
-        return super().exchange(sent, received, tag)
+        return super().batch_isend_irecv(sent, received, tag)
 
     def all_reduce(self, vector: Tensor) -> PendingWorks:
         self.early_messages += in_backward()
