@@ -115,7 +115,7 @@ class LoopPlan:
         return self.updates / self.updates_per_epoch
 
     def epoch_after(self, updates: int) -> float:
-        """Epochs after so many updates, including those before this run."""
+        """Epochs after a number of updates, including those before this run."""
         return self.epochs_before + updates / self.updates_per_epoch
 
     @property

@@ -1,4 +1,4 @@
-"""A single replica communicates with nobody, and a sharded one sends no results."""
+"""A single replica does not communicate, and a sharded one sends no results."""
 
 from collections.abc import Iterable, Sequence
 
