@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from convoy.api.keywords import NamedOptions
 from convoy.api.requests import (
-    GivenOptions,
     PathLike,
+    UserOptions,
     find_checkpoints,
     load_user_code,
     options_from_keywords,
@@ -92,15 +92,15 @@ def validate(
 
 
 def validate_targets(
-    targets: Sequence[Path], options: GivenOptions
+    targets: Sequence[Path], options: UserOptions
 ) -> Iterator[ValidationScore | CheckpointError]:
     """Validate checkpoint by checkpoint; every invalid option is refused before the first one."""
     options = _apply_compile_option(options)
-    found = [find_checkpoints(path) for path in targets]
+    checkpoints = [find_checkpoints(path) for path in targets]
     jobs: list[tuple[RunConfig, Sequence[Path | None]]] = [
-        (_resolve_config(_run_request(options, run)), paths) for paths, run in found
+        (_resolve_config(_run_request(options, run)), paths) for paths, run in checkpoints
     ]
-    if not found:
+    if not checkpoints:
         jobs = [(_resolve_config(_fresh_network_request(options)), [None])]
     return (score for config, paths in jobs for score in _scores(config, paths))
 
@@ -132,7 +132,7 @@ def _to_score(score: "NetworkScore", with_latency: bool) -> ValidationScore:
     )
 
 
-def _apply_compile_option(options: GivenOptions) -> GivenOptions:
+def _apply_compile_option(options: UserOptions) -> UserOptions:
     """Treat --compile as --backend compiled."""
     compile_setting = options.settings.get("compile")
     if compile_setting is None or not compile_setting.value:
@@ -150,7 +150,7 @@ def _resolve_config(request: RequestedOptions) -> RunConfig:
     return inspect_data(resolved)[0].config
 
 
-def _fresh_network_request(options: GivenOptions) -> RequestedOptions:
+def _fresh_network_request(options: UserOptions) -> RequestedOptions:
     """Return the request without a run, which requires --random-weights."""
     request = options.to_request()
     if setting_values(request.named_config | request.command_line).get("random_weights"):
@@ -159,7 +159,7 @@ def _fresh_network_request(options: GivenOptions) -> RequestedOptions:
     return replace(request, problems=[*request.problems, missing])
 
 
-def _run_request(options: GivenOptions, run: Settings) -> RequestedOptions:
+def _run_request(options: UserOptions, run: Settings) -> RequestedOptions:
     """Return the request for a run; a checkpoint without its run may use a named configuration."""
     problems = []
     if setting_values(options.settings).get("random_weights"):
@@ -185,7 +185,7 @@ def average(run: PathLike, **options: Unpack[NamedOptions]) -> Averaged:
         return average_run(Path(run), options_from_keywords(options))
 
 
-def average_run(run: Path, options: GivenOptions) -> Averaged:
+def average_run(run: Path, options: UserOptions) -> Averaged:
     """Average the checkpoints of a run; the default is their mean."""
     problems = options.problems
     settings = read_run_settings(run / "config.yaml")
@@ -240,11 +240,11 @@ def export(
     """
     path = None if output is None else str(Path(output))
     arguments = ExportArguments(format, naming, path, batch_size, override)
-    return export_checkpoint(Path(source), GivenOptions(), arguments)
+    return export_checkpoint(Path(source), UserOptions(), arguments)
 
 
 def export_checkpoint(
-    source: Path, options: GivenOptions, arguments: ExportArguments
+    source: Path, options: UserOptions, arguments: ExportArguments
 ) -> "ExportResult":
     """Export a checkpoint; the written file is read back and compared."""
     _, run = find_checkpoints(source)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from convoy.api.checkpoints import resolve_without_data
-from convoy.api.requests import GivenOptions, PathLike, find_checkpoints
+from convoy.api.requests import PathLike, UserOptions, find_checkpoints
 from convoy.config.sections.parallel import DeviceConfig
 from convoy.errors import ConfigError, DataError
 
@@ -41,7 +41,7 @@ def load(
     _, run = find_checkpoints(path)
     if not run:
         raise ConfigError(f"{path} is not in a run folder, so its network is not known")
-    config = resolve_without_data(GivenOptions().to_request(run_settings=run)).config
+    config = resolve_without_data(UserOptions().to_request(run_settings=run)).config
     return load_classifier(config, path, DeviceConfig(device=device), fold_batch_norm)
 
 

@@ -1,4 +1,4 @@
-"""Options as given on a command line or as keywords, and the checkpoints they apply to."""
+"""Options from a command line or keywords, and the checkpoints they apply to."""
 
 import os
 from collections.abc import Collection, Iterable, Mapping
@@ -32,8 +32,8 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class GivenOptions:
-    """Options of a run as the user gave them, and the problems with them."""
+class UserOptions:
+    """Options of a run as the user passed them, and the problems with them."""
 
     settings: Settings = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -82,7 +82,7 @@ def load_user_code(settings: Settings) -> None:
         register_import_paths(settings)
 
 
-def options_from_keywords(keywords: Mapping[str, Any]) -> GivenOptions:
+def options_from_keywords(keywords: Mapping[str, Any]) -> UserOptions:
     """Check the names and values of keyword arguments; `config` names a configuration."""
     values = dict(keywords)
     config, config_path = values.pop("config", None), values.pop("config_path", None)
@@ -100,7 +100,7 @@ def options_from_keywords(keywords: Mapping[str, Any]) -> GivenOptions:
         except OptionTypeError as error:
             problems.append(Problem(f"{keyword}=", str(error)))
     problems += limit_problems(settings, lambda name, _: f"{name}=")
-    return GivenOptions(settings, problems, config, config_path and os.fspath(config_path))
+    return UserOptions(settings, problems, config, config_path and os.fspath(config_path))
 
 
 @cache

@@ -215,9 +215,9 @@ def resume(
     """
     objects, names = _register_objects(model, data)
     requested, folder = options_from_keywords({**options, **names}), Path(run)
-    before = read_run_settings(folder / "config.yaml")
-    load_user_code(before | requested.settings)
-    resolved = resolve_resumed(before, requested.settings, requested.problems, override)
+    run_settings = read_run_settings(folder / "config.yaml")
+    load_user_code(run_settings | requested.settings)
+    resolved = resolve_resumed(run_settings, requested.settings, requested.problems, override)
     source = None if checkpoint is None else Path(checkpoint)
     quiet = resolved.config.report.progress == "none"
     return _run(RunRequest(resolved, folder, source, override, quiet, tuple(observers), objects))

@@ -190,14 +190,16 @@ def select_benchmarks(words: list[str], environment: Mapping[str, str]) -> Selec
 def strip_wandb_options(words: tuple[str, ...]) -> tuple[str, ...]:
     """Remove every option with wandb in its name, and its values."""
     remaining: list[str] = []
-    before = ""  # the option whose value may follow
+    previous = ""  # the option whose value may follow
     for word in words:
         if _is_wandb(word):
-            before = word
+            previous = word
             continue
         # `--wandb` itself is a switch and takes no value.
-        is_value = before not in ("", "--wandb") and "=" not in before and not word.startswith("-")
-        before = ""
+        is_value = (
+            previous not in ("", "--wandb") and "=" not in previous and not word.startswith("-")
+        )
+        previous = ""
         if not is_value:
             remaining.append(word)
     return tuple(remaining)

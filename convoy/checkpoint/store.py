@@ -168,7 +168,7 @@ class CheckpointStore:
         if target.exists() or target.is_symlink():
             if _has_same_files(target, manifest):
                 return
-            # A rename cannot replace a non-empty folder. `clean_up` restores it if we die here.
+            # A rename cannot replace a non-empty folder. `clean_up` restores it after a crash here.
             replaced = target.rename(temporary_name(target, "old"))
         self._verified.discard(manifest.update)
         folder.rename(target)
@@ -275,6 +275,6 @@ def max_weight_difference(run: Path, other: Path) -> float:
 
     Running statistics are ignored.
     """
-    ours, theirs = (find_checkpoint(path).contents.model for path in (run, other))
-    weights = [name for name in ours if ".running_" not in name]
-    return max(float((ours[name] - theirs[name]).abs().max()) for name in weights)
+    first, second = (find_checkpoint(path).contents.model for path in (run, other))
+    weights = [name for name in first if ".running_" not in name]
+    return max(float((first[name] - second[name]).abs().max()) for name in weights)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from textwrap import wrap
 
-from convoy.api.requests import GivenOptions, find_in_other_dialects
+from convoy.api.requests import UserOptions, find_in_other_dialects
 from convoy.config.command_line import (
     ConfigArgumentParser,
     add_flags,
@@ -42,7 +42,7 @@ class _WideHelpFormatter(RawDescriptionHelpFormatter):
 
 
 @dataclass(frozen=True)
-class ParsedCommand(GivenOptions):
+class ParsedCommand(UserOptions):
     """A parsed command line: the options of a run and the arguments of the verb."""
 
     args: Namespace = field(default_factory=Namespace)

@@ -89,10 +89,10 @@ def _format_table(rows: list[dict[str, Any]]) -> Iterator[str]:
         {key: "" if row[key] is None else str(row[key]) for key in _COLUMN_TITLES}
         for row in (_COLUMN_TITLES, *rows)
     ]
-    wide = {key: max(len(cell[key]) for cell in cells) for key in ("name", "model")}
+    width = {key: max(len(cell[key]) for cell in cells) for key in ("name", "model")}
     for cell in cells:
         yield (
-            f"{cell['name']:<{wide['name']}}  {cell['model']:<{wide['model']}}  "
+            f"{cell['name']:<{width['name']}}  {cell['model']:<{width['model']}}  "
             f"{cell['devices']:>7}  {cell['global_batch_size']:>6}  "
             f"{cell['updates_per_epoch']:>13}  {cell['problem']}".rstrip()
         )

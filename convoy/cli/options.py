@@ -107,9 +107,9 @@ def _named_options(words: list[str]) -> list[Option]:
 def _search(words: list[str]) -> list[Option]:
     """The options whose names or help texts contain one of the words; all without words."""
     rows = list(option_table().values())
-    found = {word: [row for row in rows if _matches(row, word)] for word in words}
-    raise_problems(_unknown(word) for word in words if not found[word])
-    return [row for row in rows if not words or any(row in found[word] for word in words)]
+    matches = {word: [row for row in rows if _matches(row, word)] for word in words}
+    raise_problems(_unknown(word) for word in words if not matches[word])
+    return [row for row in rows if not words or any(row in matches[word] for word in words)]
 
 
 def _matches(row: Option, word: str) -> bool:

@@ -76,10 +76,10 @@ def find_images(word: str) -> Iterator[str]:
         return
     path = Path(word)
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
-        if not found:
+        images = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+        if not images:
             raise ConfigError(f"{path} contains no image ({', '.join(sorted(SUFFIXES))})")
-        yield from map(str, found)
+        yield from map(str, images)
     elif has_magic(word) and not path.exists():
         matches = sorted(glob(word, recursive=True))  # noqa: PTH207 - may be absolute
         if not matches:

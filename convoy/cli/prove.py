@@ -130,8 +130,8 @@ def _prove(
     for layout in layouts:
         yield prover.train(layout)
     pairs = resume_pairs(layouts) if prover.updates > 1 else []  # a run of 1 update has no middle
-    for before, after in pairs[: 3 if quick else None]:
-        yield prover.resume_under(before, after)
+    for first, second in pairs[: 3 if quick else None]:
+        yield prover.resume_under(first, second)
 
 
 class _RunStopped(Exception):
@@ -155,12 +155,12 @@ class LayoutProver:
         self._run(layout, run)
         return self._proof(layout, run)
 
-    def resume_under(self, before: Layout, after: Layout) -> Proof:
+    def resume_under(self, first: Layout, second: Layout) -> Proof:
         """Train the first half in one layout, and resume it in another."""
         run = self._new_folder()
-        shutil.copytree(self._half_trained_run(before), run)
-        self._run(after, run)
-        return replace(self._proof(after, run), resumed_from=before)
+        shutil.copytree(self._half_trained_run(first), run)
+        self._run(second, run)
+        return replace(self._proof(second, run), resumed_from=first)
 
     def _half_trained_run(self, layout: Layout) -> Path:
         if layout not in self._half_trained_runs:

@@ -109,9 +109,7 @@ def _describe(interpretation: Interpretation, arguments: list[str]) -> Descripti
         "dialect": interpretation.program.dialect,
         "program": interpretation.program.name,
         "command": shlex.join(["convoy", *interpretation.verb.split(), *arguments]),
-        "became": [
-            {"word": mapping.word, "became": mapping.mapped_to} for mapping in interpretation.mapped
-        ],
+        "mapped": [asdict(mapping) for mapping in interpretation.mapped],
         "dropped": [asdict(word) for word in (*interpretation.dropped, *configs)],
         "environment": dict(interpretation.environment),
     }
@@ -121,10 +119,10 @@ def _plan(interpretation: Interpretation, resolved: ResolvedConfig | None) -> De
     """Return the plan of the run in its folder; without one, of the options of the command."""
     _, run_folder = _find_target(interpretation)
     if run_folder is not None:
-        before = read_run_settings(run_folder / "config.yaml")
+        run_settings = read_run_settings(run_folder / "config.yaml")
         # To resume, the command may change how a run continues, but not how it was trained.
         changes = interpretation.request.command_line if interpretation.verb == "resume" else {}
-        resolved = resolve_resumed(before, changes, [], override=False)
+        resolved = resolve_resumed(run_settings, changes, [], override=False)
     return plan_as_json(plan_run(resolved.config), resolved.settings) if resolved else None
 
 
@@ -132,8 +130,8 @@ def _format_description(described: Description) -> list[str]:
     """Format what each argument is mapped to, what is dropped, and the convoy command."""
     variables = (f"{name}={shlex.quote(text)}" for name, text in described["environment"].items())
     mapped: dict[str, list[str]] = {}
-    for mapping in described["became"]:
-        mapped.setdefault(mapping["word"], []).append(mapping["became"])
+    for mapping in described["mapped"]:
+        mapped.setdefault(mapping["word"], []).append(mapping["mapped_to"])
     return [
         *(printable(f"{word} → {' '.join(flags)}") for word, flags in mapped.items()),
         *(f"{printable(word['word'])} dropped: {word['reason']}" for word in described["dropped"]),

@@ -54,8 +54,8 @@ def run_resume(argv: list[str]) -> int:
     from convoy.run.start import start
 
     run = Path(line.args.run)
-    before = read_run_settings(run / "config.yaml")
-    load_user_code(before | line.settings)
-    resolved = resolve_resumed(before, line.settings, line.problems, line.args.override)
+    run_settings = read_run_settings(run / "config.yaml")
+    load_user_code(run_settings | line.settings)
+    resolved = resolve_resumed(run_settings, line.settings, line.problems, line.args.override)
     checkpoint = Path(line.args.checkpoint) if line.args.checkpoint else None
     return start(RunRequest(resolved, run, checkpoint, line.args.override)).code

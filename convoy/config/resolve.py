@@ -76,7 +76,7 @@ def read_run_settings(config: Path) -> Settings:
 
 
 def resolve_resumed(
-    before: Settings, changes: Settings, problems: list[Problem], override: bool
+    run_settings: Settings, changes: Settings, problems: list[Problem], override: bool
 ) -> ResolvedConfig:
     """The settings of a run with changes; a change to the training results needs `override`."""
     fixed = [
@@ -84,8 +84,8 @@ def resolve_resumed(
         for row in option_table().values()
         if row.fixed_reason and row.name in changes
     ]
-    resolved = resolve(RequestedOptions(changes, before, [*problems, *fixed], environment={}))
-    differences = training_changes(before, resolved.settings)
+    resolved = resolve(RequestedOptions(changes, run_settings, [*problems, *fixed], environment={}))
+    differences = training_changes(run_settings, resolved.settings)
     if differences and not override:
         raise ConfigError(
             f"this would change the training results: {'; '.join(differences)}; "
@@ -200,7 +200,7 @@ def forced_weight_types_differ(run: RunConfig) -> Iterator[str]:
         yield f"--force-weight-to-fp16 and --force-weight-to-fp32 both name {name!r}"
 
 
-def data_dir_is_given(run: RunConfig) -> Iterator[str]:
+def data_dir_is_set(run: RunConfig) -> Iterator[str]:
     entry, data = _data_entry(run), run.data.data
     if entry.on_disk and run.data.data_dir is None:
         hint = f"; `convoy data fetch {data} --data-dir DIR` downloads it"
@@ -359,8 +359,8 @@ def inactive_options(run: RunConfig, settings: Mapping[str, Setting]) -> list[In
     return inactive
 
 
-def from_command_line(settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """Only the settings from the command line: those that a resumed run has not reported yet."""
+def explicit_settings(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Only the settings from the command line or keywords; a resumed run reports no others."""
     return {
         name: setting for name, setting in settings.items() if setting.source in EXPLICIT_SOURCES
     }
@@ -411,7 +411,7 @@ def refuse_unavailable(resolved: ResolvedConfig, data_only: bool = False) -> Non
         for problem in unavailable_values(resolved.settings)
         if not data_only or option_table()[problem.option].section in ("data", "mixing", "device")
     ]
-    no_data = [Problem("", message) for message in data_dir_is_given(resolved.config)]
+    no_data = [Problem("", message) for message in data_dir_is_set(resolved.config)]
     raise_problems([*missing, *no_data])
 
 

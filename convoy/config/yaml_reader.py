@@ -28,7 +28,7 @@ Scalar = bool | int | float | str | None
 _PARSER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader  # C is faster
 _FILE_TYPES = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
 _CORE = "tag:yaml.org,2002:"  # the prefix that `!!` abbreviates
-_BARE = "bare"  # our tag for a scalar without quotes or tag
+_BARE = "bare"  # tag of convoy for a scalar without quotes or tag
 _SCALARS = ("str", "int", "float", "bool", "null")  # the core tags a scalar may carry
 # The C parser and the Python parser disagree on tabs before content; both reject empty lines.
 _TAB_INDENT = re.compile("^ *\t", re.MULTILINE)

@@ -65,12 +65,12 @@ def _combine_model(flags: Translation) -> None:
     family, size = flags.pop("family"), flags.pop("size")
     if family is None and size is None:
         return
-    before, small = flags.get("model"), _is_cifar(flags)
-    chosen = family.value if family else model_family(before or "")
+    current, small = flags.get("model"), _is_cifar(flags)
+    chosen = family.value if family else model_family(current or "")
     if size is not None:
         chosen_size = str(size.value)
-    elif before is not None and model_family(before) == chosen:
-        chosen_size = model_size(before)
+    elif current is not None and model_family(current) == chosen:
+        chosen_size = model_size(current)
     else:
         chosen_size = default_model_size(chosen, small)
     flags.set_option("model", model_name(chosen, chosen_size, small), family, size)
@@ -161,8 +161,8 @@ def _combine_lr_schedule(flags: Translation) -> None:
             flags.add_dropped(decay.source, f"the schedule is {chosen}")
     if chosen != "exponential":
         _drop_all(flags, ["lr_drops"], f"the schedule is {chosen}")
-    typed, before = flags.settings.get("lr_schedule"), flags.base.get("lr_schedule")
-    if typed is not None and before is not None and before.value != chosen:
+    typed, configured = flags.settings.get("lr_schedule"), flags.base.get("lr_schedule")
+    if typed is not None and configured is not None and configured.value != chosen:
         for name, value in _SCHEDULE_DEFAULTS.get(chosen, {"lr_drops": None}).items():
             flags.set_default(name, value, typed)
 

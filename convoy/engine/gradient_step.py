@@ -107,13 +107,13 @@ class GradientStep:
         reduction = _make_reduction(self.options.reduction, layout.replicas)
         storage = accumulator_storage(self.options.offload_accumulators)
 
-        def kind(parameter: nn.Parameter) -> tuple[str, str, torch.dtype]:
+        def group_key(parameter: nn.Parameter) -> tuple[str, str, torch.dtype]:
             dtype = self.options.dtype_of(parameter)
             return str(parameter.dtype), str(parameter.device), dtype
 
         trees = []
-        ordered = sorted(parameters, key=lambda parameter: str(kind(parameter)))
-        for (_, _, dtype), members in groupby(ordered, kind):
+        ordered = sorted(parameters, key=lambda parameter: str(group_key(parameter)))
+        for (_, _, dtype), members in groupby(ordered, group_key):
             weights = {str(index): weight for index, weight in enumerate(members)}
             first_leaf = layout.replica * self.options.gradient_accumulation
             tree = GradientTree(
@@ -145,7 +145,7 @@ class GradientStep:
                 weight.grad = None
             if self.options.shard_optimizer and isinstance(self.replicas, ReplicaGroup):
                 parts = owners.parts(tree.flat)
-                wait_all(self.replicas.peers.exchange_parts(parts))
+                wait_all(self.replicas.peers.all_gather_in_place(parts))
             tree.clear()
 
     def _set_gradients(
@@ -191,7 +191,7 @@ def _assign_owners(flats: Sequence[FlatParameters], layout: ProcessLayout) -> li
         for name, elements in ranges.items():
             # The replica in whose equal share the middle of the parameter is.
             middle = (elements.start + elements.stop) // 2
-            owner = min(count - 1, middle * count // max(1, flat.elements))
+            owner = min(count - 1, middle * count // max(1, flat.numel))
             stops[owner] = elements.stop
             if owner == here:
                 names.add(name)

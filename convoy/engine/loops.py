@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from convoy.data.infeed import Element, Infeed, as_element, describe_form
+from convoy.data.infeed import Element, Infeed, as_element, describe_structure
 from convoy.engine.outfeed import current_iteration, map_tensors
 
 _loop_numbers = count()
@@ -137,10 +137,10 @@ class _Step:
             )
         converted = tuple(as_element(value) for value in values)
         for index, (new, old) in enumerate(zip(converted, self.carried, strict=True)):
-            if describe_form(new) != describe_form(old):
+            if describe_structure(new) != describe_structure(old):
                 raise TypeError(
-                    f"body returned {describe_form(new)} as carried value {index}, which was "
-                    f"{describe_form(old)} before"
+                    f"body returned {describe_structure(new)} as carried value {index}, which was "
+                    f"{describe_structure(old)} before"
                 )
         return converted
 
@@ -172,7 +172,7 @@ def _check_arguments(
     except TypeError as error:
         passed = f"{carried} carried values"
         if element is not None:
-            passed += f" and an element {describe_form(element)}"
+            passed += f" and an element {describe_structure(element)}"
             if _accepts(signature, carried):
                 text = f"{name} takes no element of the infeed; remove the infeed or take it"
                 raise ValueError(text) from error

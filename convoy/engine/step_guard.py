@@ -50,12 +50,12 @@ class NonFinitePolicy:
 class GuardState:
     """The state that a checkpoint stores. The field names are part of the format."""
 
-    followed: float | None = None  # dynamic scale of the next update
-    before: float | None = None  # scale of the last applied update
+    dynamic_scale: float | None = None  # of the next update
+    last_applied_scale: float | None = None
     skipped: int = 0
-    ceiling: float | None = None  # upper limit of a dynamic scale
-    calm: int = 0  # updates since the last non-finite one
-    in_a_row: int = 0  # consecutive skips that the loss scale did not cause
+    max_scale: float | None = None  # of a dynamic scale
+    finite_updates: int = 0  # since the last non-finite one
+    consecutive_skips: int = 0  # that the loss scale did not cause
 
 
 @dataclass(eq=False)
@@ -128,23 +128,23 @@ class StepGuard:
         scale = self.loss_scale
         return asdict(
             GuardState(
-                followed=scale.dynamic_scale,
-                before=scale.last_applied_scale,
+                dynamic_scale=scale.dynamic_scale,
+                last_applied_scale=scale.last_applied_scale,
                 skipped=self.skipped,
-                ceiling=scale.max_scale,
-                calm=scale.finite_updates,
-                in_a_row=self.consecutive_skips,
+                max_scale=scale.max_scale,
+                finite_updates=scale.finite_updates,
+                consecutive_skips=self.consecutive_skips,
             )
         )
 
     def load_state(self, state: GuardState) -> None:
         """Restore the state; a planned loss scale is taken from the current plan instead."""
-        if self.loss_scale.dynamic_scale is not None and state.followed is not None:
-            self.loss_scale.dynamic_scale = state.followed
-        self.loss_scale.last_applied_scale = state.before
-        self.loss_scale.max_scale = state.ceiling or MAX_SCALE
-        self.loss_scale.finite_updates = state.calm
-        self.skipped, self.consecutive_skips = state.skipped, state.in_a_row
+        if self.loss_scale.dynamic_scale is not None and state.dynamic_scale is not None:
+            self.loss_scale.dynamic_scale = state.dynamic_scale
+        self.loss_scale.last_applied_scale = state.last_applied_scale
+        self.loss_scale.max_scale = state.max_scale or MAX_SCALE
+        self.loss_scale.finite_updates = state.finite_updates
+        self.skipped, self.consecutive_skips = state.skipped, state.consecutive_skips
 
 
 def _scale_notices(decision: ScaleDecision, context: StepContext) -> tuple[Noticed, ...]:

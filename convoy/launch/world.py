@@ -1,4 +1,4 @@
-"""The rank of this process in the run: a single process, or one of torchrun or our supervisor."""
+"""The rank of this process: a single process, or one started by torchrun or the supervisor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class World:
     world_size: int
     local_rank: int
     local_world_size: int
-    rendezvous: str | None = None  # rendezvous file of our supervisor's workers
+    rendezvous: str | None = None  # rendezvous file of the supervisor's workers
 
     @property
     def on_one_host(self) -> bool:

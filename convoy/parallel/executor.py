@@ -218,7 +218,7 @@ class TrainingStage:
         self._sent_gradients.clear()
 
     def forward(self, micro: int, inputs: Bundle) -> Bundle:
-        # These have arrived: otherwise the previous stage could not have sent our inputs.
+        # These have arrived: otherwise the previous stage could not have sent the inputs.
         arrived = micro - self._lead_upstream
         for sent in [sent for sent in self._sent_gradients if sent <= arrived]:
             self._sent_gradients.pop(sent).wait()

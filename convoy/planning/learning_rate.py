@@ -123,13 +123,13 @@ class LearningRatePlan:
         if self._changes_per_update >= 1:
             first = self.warmup_end + 1
             return LrChanges(self.updates - first, lambda index: first + index, True)
-        before, after = (
+        first_step, last_step = (
             math.floor(update * self._changes_per_update)
             for update in (self.warmup_end, self.updates - 1)
         )
         return LrChanges(
-            after - before,
-            lambda index: math.ceil((before + 1 + index) / self._changes_per_update),
+            last_step - first_step,
+            lambda index: math.ceil((first_step + 1 + index) / self._changes_per_update),
         )
 
     def _polynomial(self, changes: int) -> float:
@@ -139,8 +139,8 @@ class LearningRatePlan:
         warm = self._warmup_epochs * self._changes_per_epoch
         if changes <= warm:
             return self.initial_lr
-        left = float(1 - (changes - warm) / (self._total_changes - warm))
-        return float((self.initial_lr - end) * left**config.poly_lr_decay_power + end)
+        remaining = float(1 - (changes - warm) / (self._total_changes - warm))
+        return float((self.initial_lr - end) * remaining**config.poly_lr_decay_power + end)
 
     @cached_property
     def _warmup_updates(self) -> Fraction:

@@ -41,7 +41,7 @@ def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, An
         "batch": first["batch"],
         "topology": asdict(plan.topology) | {"processes": plan.topology.processes},
         "stages": [_stage_as_json(plan, stage) for stage in plan.stages],
-        "borders": {"layers": list(plan.stage_starts), "balanced": plan.is_balanced},
+        "splits": {"layers": list(plan.stage_starts), "balanced": plan.is_balanced},
         "recompute": {
             "enabled": plan.recompute.enabled,
             "kept": list(plan.recompute.checkpoints),
@@ -397,9 +397,11 @@ def loss_scale_as_text(plan: LossScalePlan) -> Iterator[str]:
     elif not plan.is_constant:
         steps = []
         for level in plan.levels:
-            epochs, left = divmod(level.start, plan.updates_per_epoch)
+            epochs, remainder = divmod(level.start, plan.updates_per_epoch)
             after = (
-                pluralize(level.start, "update") if left else f"{epochs} epoch{'s' * (epochs > 1)}"
+                pluralize(level.start, "update")
+                if remainder
+                else f"{epochs} epoch{'s' * (epochs > 1)}"
             )
             when = f" after {after}" if level.start else ""
             steps.append(f"{level.scale:,.10g}{when}")

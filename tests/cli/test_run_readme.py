@@ -102,7 +102,7 @@ def test_a_cluster_is_counted_in_processes_and_hosts() -> None:
 
 def assert_every_option_is_reported(row: Row, description: Meaning) -> None:
     """Every option is mapped or dropped."""
-    reported = [entry["word"] for entry in description["became"] + description["dropped"]]
+    reported = [entry["word"] for entry in description["mapped"] + description["dropped"]]
     typed = [word.partition("=")[0] for word in shlex.split(row.arguments) if word.startswith("--")]
     unreported = [word for word in typed if not any(entry.startswith(word) for entry in reported)]
     dropped = [entry["word"] for entry in description["dropped"]]

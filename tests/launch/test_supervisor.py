@@ -33,7 +33,7 @@ def run(
 
 def run_with_failure(failure: str, rank: int = 2) -> LaunchResult:
     """Run workers of which one fails, and wait long enough to find the cause."""
-    return run(2, 2, "fail", LaunchOptions(settle_seconds=PATIENCE), failure=failure, rank=rank)
+    return run(2, 2, "fail", LaunchOptions(peer_exit_seconds=PATIENCE), failure=failure, rank=rank)
 
 
 def wait_for(folder: Path, name: str) -> list[str]:

@@ -242,7 +242,7 @@ def test_weights_that_differ_by_one_bit_are_found_before_they_are_saved(tmp_path
 
 def test_a_process_at_another_sync_point_is_named_with_both_sync_points(tmp_path: Path) -> None:
     words = ("train", *WORDS, *LAYOUTS["two replicas"], "--output", tmp_path / "run")
-    result = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "stray@1:1"})
+    result = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "desync@1:1"})
 
     assert result.code == 8
     entries = r"rank 0 .*\(stop after update 1\), rank 1 .*\(save after update 1\)"
