@@ -256,6 +256,8 @@ class Option:
     help: str
     limit: Limit = Limit()
     aliases: tuple[str, ...] = ()  # other spellings of the flag
+    help_flag: str = ""  # the alias that help shows, if users know it better
+    metavar: str = ""  # describes the value in help; default: its type
     env_var: str | None = None  # environment variable that sets it
     changeable_on_resume: bool = False  # the weights do not depend on it
     scaled_by_replicas: bool = False  # the weights depend only on its product with --replicas
@@ -270,6 +272,11 @@ class Option:
     @property
     def flag(self) -> str:
         return _flag(self.name)
+
+    @property
+    def shown_flag(self) -> str:
+        """The spelling that help shows first."""
+        return self.help_flag or self.flag
 
     @property
     def unset_value(self) -> Any:
