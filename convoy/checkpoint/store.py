@@ -146,7 +146,7 @@ class CheckpointStore:
 
     def check_writable(self) -> None:
         """Check before the first update that checkpoints can be written."""
-        with _storage_errors("write in", self.folder, needed_bytes=1):
+        with _storage_errors("write to", self.folder, needed_bytes=1):
             make_folder(self.folder)
             with temporary_folder(self.folder / "write-test") as folder:
                 write_file(folder / "byte", [b"\n"])

@@ -21,19 +21,21 @@ from convoy.config.schema import Problem, raise_problems
 TARGET_HELP = "folder of a run or of a checkpoint"
 _CONFIG_ARGUMENTS = ("config", "config_path", "dialect")
 # The options of a run that `convoy train --help` shows; `--help-all` shows all of them.
-_MODEL_AND_DATA = {"model and data": ("model", "pretrained", "data", "data_dir", "image_size")}
-TRAINING_OPTIONS = {
-    "length and batch": ("epoch", "micro_batch_size", "gradient_accumulation", "seed"),
+MODEL_AND_DATA = {"model and data": ("model", "pretrained", "data", "data_dir", "image_size")}
+_LENGTH_AND_BATCH = {
+    "length and batch": ("epoch", "micro_batch_size", "gradient_accumulation", "seed")
+}
+OPTIMIZER_OPTIONS = {
     "optimizer and regularization": (
         *("optimizer", "lr", "lr_schedule", "warmup_epoch", "weight_decay"),
         *("label_smoothing", "mixup_alpha"),
     ),
 }
 _DEVICES = ("device", "replicas", "shards", "pipeline_schedule", "precision")
-PLAN_HELP = RunHelp({**_MODEL_AND_DATA, **TRAINING_OPTIONS, "devices": _DEVICES})
+PLAN_HELP = RunHelp(
+    {**MODEL_AND_DATA, **_LENGTH_AND_BATCH, **OPTIMIZER_OPTIONS, "devices": _DEVICES}
+)
 TRAIN_HELP = RunHelp({**(PLAN_HELP.common or {}), "output": ("checkpoint_output_path",)})
-# `convoy prove` sets the layout, and writes no run.
-PROVE_HELP = RunHelp({**_MODEL_AND_DATA, **TRAINING_OPTIONS, "devices": ("device", "precision")})
 
 
 class _WideHelpFormatter(RawDescriptionHelpFormatter):
@@ -90,7 +92,9 @@ def parse_run_command(
 
 def add_config_arguments(parser: ConfigArgumentParser) -> None:
     """Add the options that select a named configuration or a file."""
-    parser.add_argument("--config", metavar="NAME", help="named configuration (`convoy configs` lists them)")
+    parser.add_argument(
+        "--config", metavar="NAME", help="named configuration (`convoy configs` lists them)"
+    )
     parser.add_argument("--config-path", metavar="FILE", help="YAML file with options")
     parser.add_argument(
         "--dialect",

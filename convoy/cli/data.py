@@ -127,9 +127,9 @@ def _parse_convert(argv: list[str]) -> Namespace:
     parser = make_parser("data convert", CONVERT_DESCRIPTION)
     add = parser.add_argument
     add("source", metavar="SOURCE", help="dataset to convert")
+    target_help = "folder to write to: a new one, or that of an interrupted conversion"
     add("target", metavar="TARGET", help=target_help)
     formats = ["folder", "tfrecord", "webdataset"]
-    target_help = "folder to write to: a new one, or that of an interrupted conversion"
     add("--to", required=True, choices=formats, help="format to write")
     add("--split", default="all", choices=_SPLITS, help="split to convert [all]")
     files_help = "number of files: one number for both splits, or train,validation"
@@ -195,8 +195,9 @@ def run_verify(argv: list[str]) -> int:
 BENCH_DESCRIPTION = """\
 Measure the data loading throughput of a run without its model: images are read, augmented,
 normalized and collated as in training. An element is one micro-batch, copied as in a transfer to a
-device. --epochs and --elements set the length; default: 2 epochs of 512 elements, or of all data
-if it has fewer. With --doctor, find the bottleneck of a training run, and measure which settings speed it up."""
+device. --epochs and --elements set the length; default: 2 epochs of 512 elements, or of all data if
+it has fewer. With --doctor, find the bottleneck of a training run and measure which settings speed
+it up."""
 
 _DATA_OPTIONS = ("data", "data_dir", "image_size", "seed")
 _AUGMENTATION = ("augment", "crop_rule", "mixup_alpha", "cutmix_lambda_low", "cutmix_lambda_high")

@@ -25,8 +25,8 @@ VERB_GROUPS = {
         "run": "run a command of Graphcore's IPU examples unchanged",
     },
     "plan and verify": {
-        "plan": "show batch, stages, schedule, memory and learning rate of a run, without training",
-        "prove": "train with many numbers of stages and replicas and check for bit-identical weights",
+        "plan": "show batch, stages, schedule, memory and learning rate without training",
+        "prove": "train with different numbers of stages and replicas and compare the weights",
     },
     "data": {
         "data": "fetch, convert, verify, benchmark and show datasets",

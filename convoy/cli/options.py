@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     elif named:
         print("\n\n".join("\n".join(_format_details(row)) for row in named))
     else:
-        width = max(len(row.flag) for row in rows)
+        width = max(len(row.shown_flag) for row in rows)
         footer = [] if args.words else ["", f"{options_summary()} (*)"]
         print("\n".join([*(_line(row, width) for row in rows), *footer]))
     return ExitCode.DONE
@@ -77,8 +77,10 @@ def option_row(row: Option) -> dict[str, Any]:
 
 
 def _line(row: Option, width: int) -> str:
+    default, *replaced = default_as_text(row).split("; ")
+    text = f"{row.help} [{'; '.join(replaced)}]" if replaced else row.help
     where = SUPPORT_LABELS[row.support] + "*" * (unavailable_choices(row) is not None)
-    return f"{row.flag:<{width}} {where:<15} {format_value(row.default):<12} {row.help}"
+    return f"{row.shown_flag:<{width}} {where:<15} {default:<12} {text}"
 
 
 def _format_details(row: Option) -> list[str]:

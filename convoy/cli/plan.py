@@ -21,7 +21,9 @@ def main(argv: list[str]) -> int:
     """Print the plan; fast, because nothing here imports torch."""
     parser = make_parser("plan", DESCRIPTION)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    parser.add_argument("--explain", action="store_true", help="show where each option value comes from")
+    parser.add_argument(
+        "--explain", action="store_true", help="show where each option value comes from"
+    )
     add_config_arguments(parser)
     line = parse_run_command(parser, argv, PLAN_HELP)
     resolved = resolve(line.to_request())

@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from convoy.cli.args import (
-    PROVE_HELP,
+    MODEL_AND_DATA,
+    OPTIMIZER_OPTIONS,
     ParsedCommand,
     add_config_arguments,
     make_parser,
@@ -17,6 +18,7 @@ from convoy.cli.args import (
     too_small_problems,
 )
 from convoy.cli.output import print_exception, print_lines, print_result
+from convoy.config.command_line import RunHelp
 from convoy.config.resolve import ResolvedConfig, refuse_unavailable, resolve
 from convoy.config.schema import (
     RequestedOptions,
@@ -57,6 +59,15 @@ _QUICK_DEFAULTS = _DEFAULTS | {
     "updates": 4,
     "samples": 4 * 8 * 2,
 }
+_RUN_HELP = RunHelp(  # without the layout, which this command sets, and without outputs
+    {
+        **MODEL_AND_DATA,
+        "length and batch": ("updates", "micro_batch_size", "gradient_accumulation", "seed"),
+        **OPTIMIZER_OPTIONS,
+        "devices": ("device", "precision"),
+    },
+    defaults=_DEFAULTS,
+)
 _REFUSED_OPTIONS = ("checkpoint_output_path", "name", "name_suffix", "log_dir", "stop_after")
 # Each run is short and silent; only its last checkpoint is compared.
 _QUIET_VALUES: dict[str, Any] = {
@@ -77,7 +88,7 @@ def main(argv: list[str]) -> int:
     add("--max-processes", type=int, default=8, metavar="N", help=processes_help)
     add("--most-processes", dest="max_processes", type=int, help=SUPPRESS)  # the former spelling
     add_config_arguments(parser)
-    line = parse_run_command(parser, argv, PROVE_HELP)
+    line = parse_run_command(parser, argv, _RUN_HELP)
     args, resolved = line.args, _resolve(line)
     proofs: list[Proof] = []
     try:

@@ -13,7 +13,8 @@ from convoy.report.format import format_percent
 DESCRIPTION = """\
 Compute top-1 and top-5 accuracy and loss on the validation split. Every sample counts
 exactly once. For a run, all of its checkpoints are validated. A checkpoint without its run
-needs --model and --data. With --random-weights, a newly initialized network is validated instead."""
+needs --model and --data. With --random-weights, a newly initialized network is
+validated instead."""
 
 _RUN_HELP = RunHelp(
     {

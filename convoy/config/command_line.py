@@ -20,7 +20,7 @@ from convoy.config.flags import (
     Translation,
     combine_settings,
 )
-from convoy.config.option import OptionTypeError, format_value
+from convoy.config.option import Option, OptionTypeError, format_value
 from convoy.config.option_docs import default_as_text
 from convoy.config.schema import (
     COMMAND_LINE,
@@ -73,6 +73,7 @@ class RunHelp:
 
     common: Mapping[str, Sequence[str]] | None = None  # option names by title; None: all options
     texts: Mapping[str, str] = field(default_factory=dict)  # help texts that differ here, by name
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # that differ here, by name
     default_source: str = ""  # such as `the run`, if its values are the defaults
 
     def group_titles(self) -> dict[str, str]:
@@ -209,13 +210,13 @@ def _help(flag: Flag, dialect: Dialect, run_help: RunHelp) -> str:
         return dialect.help_texts.get(flag.spelling, other)
     if row.name in run_help.texts:
         return run_help.texts[row.name].replace("%", "%%")
-    text = row.help if run_help.common is None else _first_sentence(row.help)
+    text = row.help if run_help.common is None else _brief_help(row, run_help)
     others = [other for other in (row.flag, *row.aliases) if other != row.shown_flag]
     if others and dialect.is_canonical and run_help.common is None:
         text += f" Also {', '.join(others)}."
     notes = []
     if not run_help.default_source:
-        defaults = dialect.defaults({})
+        defaults = {**dialect.defaults({}), **run_help.defaults}
         is_replaced = row.name in defaults
         default = format_value(defaults[row.name]) if is_replaced else default_as_text(row)
         notes = [] if default == format_value(None) else [default]
@@ -225,14 +226,13 @@ def _help(flag: Flag, dialect: Dialect, run_help: RunHelp) -> str:
     return (text + suffix).replace("%", "%%")
 
 
-_KEPT_SENTENCES = ("Default", "Without a value")  # in brief help
-
-
-def _first_sentence(text: str) -> str:
-    """The first sentence, and those that tell what applies without the option or its value."""
-    first, *others = text.removesuffix(".").split(". ")
-    kept = [sentence for sentence in others if sentence.startswith(_KEPT_SENTENCES)]
-    return ". ".join([first, *kept]) + "."
+def _brief_help(row: Option, run_help: RunHelp) -> str:
+    """The first sentence, and what applies without the option or without its value."""
+    kept = ["Without a value"]
+    if not run_help.default_source and row.name not in run_help.defaults:
+        kept.append("Default")
+    first, *others = row.help.removesuffix(".").split(". ")
+    return ". ".join([first, *(text for text in others if text.startswith(tuple(kept)))]) + "."
 
 
 _MAX_LISTED = 8  # matches of an ambiguous prefix

@@ -181,7 +181,9 @@ class Flag:
         if not isinstance(self.const, bool):
             raise OptionTypeError(f"takes no value, got {quote_shortened(word)}")
         if word.lower() != "false":
-            raise OptionTypeError(f"takes no value, or true or false, got {quote_shortened(word)}")
+            raise OptionTypeError(
+                f"takes no value except true or false, got {quote_shortened(word)}"
+            )
         return not self.const
 
     def _parse_yaml_switch(self, value: Any) -> Any:

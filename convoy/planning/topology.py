@@ -124,7 +124,7 @@ class TopologyPlan:
         """The device of each stage; by default one each, in order."""
         if mapping and len(mapping) != self.stages:
             devices, stages = pluralize(len(mapping), "device"), pluralize(self.stages, "stage")
-            text = f"names {devices} for {stages}; name one for each stage"
+            text = f"lists {devices} for {stages}; list one per stage"
             raise_problems([Problem("--device-mapping", text)])
         return mapping or tuple(range(self.stages))
 
