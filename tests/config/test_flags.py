@@ -237,7 +237,7 @@ def test_a_file_uses_the_name_of_the_flag_as_key(key: str, value: Any, parsed: A
     ("key", "value", "text"),
     [
         ("no_crop", 3, "expects true or false, got 3"),
-        ("num_replicas", "many", "expects a whole number, got 'many'"),
+        ("num_replicas", "many", "expects an integer, got 'many'"),
         ("size", "big", "expects a depth, got 'big'"),
         ("all_samples", {"a": 1}, "expects a value, got a mapping"),
     ],

@@ -79,7 +79,7 @@ def test_valid_combinations_pass(values: dict[str, Any]) -> None:
         ),
         (
             {"cutmix_lambda_low": 0.5, "cutmix_lambda_high": 0.25},
-            "--cutmix-lambda-low 0.5 is above --cutmix-lambda-high 0.25",
+            "--cutmix-lambda-low 0.5 is greater than --cutmix-lambda-high 0.25",
         ),
         (
             {"mixup_alpha": 0.1, "micro_batch_size": 1},

@@ -126,7 +126,7 @@ def test_problems_of_the_command_line_are_reported(config_path: Path) -> None:
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is not a run directory: config\.yaml is missing$"):
+    with pytest.raises(ConfigError, match=r"is not a run folder: config\.yaml is missing$"):
         read_run_settings(tmp_path / "config.yaml")
 
 

@@ -201,7 +201,7 @@ def test_a_complete_run_is_not_changed(single_process_run: Path) -> None:
     }
 
     assert result.code == 0
-    assert result.out.startswith("already complete: nothing to do\n")
+    assert result.out.startswith("the run is already complete; nothing to do\n")
     assert {path.name for path in before if before[path] != after[path]} <= {".lock"}
 
 

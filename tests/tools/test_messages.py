@@ -17,7 +17,7 @@ from messages import messages
         ("key = 'name'", []),
         ("async def run():\n    '''Not a message.'''\n    raise OSError('no space')", ["no space"]),
         (
-            "class Data:\n    '''Not a message.'''\n    size: 'int | None' = None\n    '''Its size.'''",
+            "class Data:\n    '''Not a message.'''\n    size: 'int | None'\n    '''Its size.'''",
             [],
         ),
     ],
