@@ -47,7 +47,7 @@ EXPECTED_ERRORS = {
     "prove --data cifar10 --data-dir DATA --micro-batch-size 9000": "but the dataset has 50000",
     "plan --config-path nope.yaml": "configuration file nope.yaml does not exist",
     "plan --config-path .": ". is a directory, not a configuration file",
-    "train --data cifar10": "set --data-dir (or DATA_DIR) to the cifar10 directory; `convoy",
+    "train --data cifar10": "set --data-dir, or the environment variable DATA_DIR, to the",
     "plan --data imagine": "--data cannot be 'imagine'; did you mean",
     "plan --num-classes 5": "--num-classes cannot be set for shapes, which has 10",
     "plan --replicas 4 --instances 3": "3 does not divide --replicas 4",
@@ -152,7 +152,7 @@ def test_validating_a_run_accepts_neither_a_configuration_nor_random_weights(
     assert [re.split("[:;]", text)[0] for text in error_lines("validate", tmp_path, *line)] == [
         "unknown option --lrr",
         "--random-weights validates a new network",
-        "--config cannot be given",
+        "--config cannot be combined with a run",
     ]
 
 

@@ -119,7 +119,7 @@ def test_a_switch_does_not_take_the_next_word() -> None:
         ("--epochs -1", "--epochs must be greater than 0, got -1"),
         ("--threads 1000", "--threads must be at most 512, got 1000"),
         ("--device-mapping 0 -1", "--device-mapping must be at least 0, got -1"),
-        ("--augment=maybe", "--augment takes no value, or true or false, got 'maybe'"),
+        ("--augment=maybe", "--augment takes no value except true or false, got 'maybe'"),
         ("--stem tiny", "--stem cannot be 'tiny'; choose from auto, large, small"),
         ("--seed 1" + 30 * "0", "--seed expects an integer of at most 18 digits"),
     ],
@@ -132,7 +132,7 @@ def test_all_problems_are_reported_together() -> None:
     assert problems("--lr", "--seed=x", "--stem=smal", "--threads=-1", "--augment=2") == [
         "--lr needs a value",
         "--seed expects an integer, got 'x'",
-        "--augment takes no value, or true or false, got '2'",
+        "--augment takes no value except true or false, got '2'",
         "--stem cannot be 'smal'; did you mean small?",
         "--threads must be at least 0, got -1",
     ]

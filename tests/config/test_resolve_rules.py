@@ -116,7 +116,7 @@ def test_valid_combinations_pass(values: dict[str, Any]) -> None:
         ),
         (
             {"force_weight_to_fp16": ("a", "b"), "force_weight_to_fp32": ("b",)},
-            "--force-weight-to-fp16 and --force-weight-to-fp32 both name 'b'",
+            "--force-weight-to-fp16 and --force-weight-to-fp32 both contain 'b'",
         ),
         (
             {"data": "cifar10", "data_dir": "DATA", "image_size": 64},

@@ -112,9 +112,9 @@ def test_options_that_are_fixed_at_the_start_are_refused(config_path: Path) -> N
         resolve_resumed(read_run_settings(config_path), changes, [], override=True)
 
     assert [line.partition(":")[0] for line in str(error.value).splitlines()] == [
-        "--init-path cannot be given",
-        "--log-dir cannot be given",
-        "--name-suffix cannot be given",
+        "--init-path cannot be set",
+        "--log-dir cannot be set",
+        "--name-suffix cannot be set",
     ]
 
 

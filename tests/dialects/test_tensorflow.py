@@ -197,7 +197,7 @@ def test_generated_data_has_the_size_of_the_dataset_it_replaces(
         ),
         (
             "--pipeline-depth 4 --gradient-accumulation-count 8",
-            "--pipeline-depth 4 and --gradient-accumulation-count set the same option; use only one",
+            "--pipeline-depth 4 and --gradient-accumulation-count set the same option",
         ),
         ("--shards 2", "--shards 2 needs --pipeline"),
         ("--pipeline-splits b1 b2", "--pipeline-splits b1 b2 needs --pipeline"),

@@ -180,7 +180,7 @@ def test_interleaved_refuses_two_stages_on_one_device():
     message = str(refused.value)
     assert message.startswith("Interleaved trains one stage per device")
     assert "--device-mapping gives device 0, 1 more than one" in message
-    assert "name 4 different devices" in message
+    assert "list 4 different devices" in message
     assert "--pipeline-schedule grouped or sequential" in message
 
 

@@ -116,4 +116,4 @@ def test_a_device_for_two_processes_is_refused():
 
     message = str(refused.value)
     assert "--device-mapping gives device 0 to more than one process" in message
-    assert message.endswith("name 3 different devices")
+    assert message.endswith("list 3 different devices")

@@ -83,6 +83,4 @@ def test_a_resumed_run_does_not_load_other_weights(tmp_path: Path, file: Path) -
     result = convoy("resume", tmp_path / "run", f"--pretrained={file}")
 
     assert result.code == 2
-    assert (
-        "--pretrained cannot be given: a resumed run continues with its own weights" in result.err
-    )
+    assert "--pretrained cannot be set: a resumed run continues with its own weights" in result.err
