@@ -121,7 +121,7 @@ class RunOptions(TypedDict, total=False):
     seed: int
     """Seed of all random numbers."""
     mixup_alpha: float
-    """Alpha of mixup, whose mixing weights are drawn from Beta(alpha, alpha); 0 disables …"""
+    """Alpha of mixup; 0 disables mixup."""
     cutmix_lambda_low: float
     """CutMix: smallest fraction of an image to keep."""
     cutmix_lambda_high: float
@@ -136,7 +136,7 @@ class RunOptions(TypedDict, total=False):
     """Batch size of a forward and backward pass on one replica."""
     batch_size: int
     gradient_accumulation: int
-    """Number of micro-batches per replica whose gradients are accumulated before an optimizer …"""
+    """Number of micro-batches per replica and optimizer step."""
     replicas: int
     """Number of data-parallel replicas of the network."""
     device_iterations: int
@@ -209,7 +209,7 @@ class RunOptions(TypedDict, total=False):
     gradient_mean_reduce_re: Sequence[str]
     """Regular expressions that match whole parameter names."""
     label_smoothing: float
-    """Amount of label smoothing: fraction of the target that is distributed uniformly over the …"""
+    """Amount of label smoothing."""
     label_smoothing_over: Literal["all", "others"]
     """Classes that receive the smoothed part of the target: all, or only the incorrect ones …"""
     loss_scaling: float
@@ -223,7 +223,7 @@ class RunOptions(TypedDict, total=False):
     max_skipped: int
     """Maximum number of consecutive updates to skip with --on-nonfinite skip; the run stops if …"""
     precision: Literal["16.16", "16.32", "32.32"]
-    """Bits of the arithmetic and of the stored weights: 16.32 computes in 16 bits and stores …"""
+    """Bits of the arithmetic and of the stored weights."""
     half_type: Literal["float16", "bfloat16"]
     """16-bit floating-point type."""
     half_arithmetic: Literal["auto", "native", "emulated"]

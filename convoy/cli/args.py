@@ -100,8 +100,7 @@ def add_config_arguments(parser: ConfigArgumentParser) -> None:
         "--dialect",
         metavar="NAME",
         default=canonical().name,
-        help="option names in that file: convoy, or pytorch, tensorflow or popart for those of "
-        "Graphcore's examples [convoy]",
+        help="option names in that file: convoy, pytorch, tensorflow or popart [convoy]",
     )
 
 

@@ -77,8 +77,8 @@ def option_row(row: Option) -> dict[str, Any]:
 
 
 def _line(row: Option, width: int) -> str:
-    default, *replaced = default_as_text(row).split("; ")
-    text = f"{row.help} [{'; '.join(replaced)}]" if replaced else row.help
+    default, described = format_value(row.default), default_as_text(row)
+    text = row.help if described == default else f"{row.help} [{described}]"
     where = SUPPORT_LABELS[row.support] + "*" * (unavailable_choices(row) is not None)
     return f"{row.shown_flag:<{width}} {where:<15} {default:<12} {text}"
 
@@ -93,10 +93,16 @@ def _format_details(row: Option) -> list[str]:
         "YAML key": row.name,
         "device": support_as_text(row) or "any",
         "available": availability_as_text(row),
-        "on resume": "can be changed" if row.changeable_on_resume else "changes need --override",
+        "on resume": _resume_text(row),
     }
     lines = [f"  {name:<12} {fact}" for name, fact in facts.items() if fact]
     return [row.shown_flag, f"  {row.help}", *lines]
+
+
+def _resume_text(row: Option) -> str:
+    if row.fixed_reason:
+        return f"cannot be set: {row.fixed_reason}"
+    return "can be changed" if row.changeable_on_resume else "changes need --override"
 
 
 def _named_options(words: list[str]) -> list[Option]:

@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     parser = make_parser("run", DESCRIPTION, "convoy run [options] -- COMMAND…")
     dry_run_help = "print the equivalent convoy command and its plan as JSON, and exit"
     parser.add_argument(_DRY_RUN_FLAG, action="store_true", help=dry_run_help)
-    dialect_help = "dialect of the command: pytorch, tensorflow or popart"
+    dialect_help = "example the command belongs to: pytorch, tensorflow or popart"
     parser.add_argument("--dialect", metavar="NAME", help=dialect_help)
     line = parse_run_command(parser, rest[:separator], _RUN_HELP)
     if not rest[separator + 1 :]:

@@ -161,7 +161,7 @@ def test_the_help_lists_every_option_with_an_effect_once_in_its_section() -> Non
         SECTIONS[name].__doc__.split(".")[0].lower() for name in {row.section for row in rows}
     ]
 
-    assert flags == [row.flag for row in rows]
+    assert flags == [row.shown_flag for row in rows]
     assert all(f"\n{title}:\n" in text for title in titles)
 
 
@@ -171,4 +171,7 @@ def test_the_help_shows_defaults_choices_and_how_to_turn_a_switch_off() -> None:
     assert "--lr X Base learning rate, which warm-up and the schedule scale. [0.1]" in text
     assert "--stem auto|small|large" in text
     assert "[true; --no-augment]" in text.replace("--no- augment", "--no-augment")
-    assert "--updates N Number of weight updates to train, instead of --epoch. --stop-after" in text
+    assert (
+        "--updates N Number of updates (optimizer steps) to train, instead of --epochs. --stop-after"
+        in text
+    )

@@ -258,7 +258,7 @@ class MixingConfig:
 
     mixup_alpha: float = option(
         0.0,
-        "Alpha of mixup, whose mixing weights are drawn from Beta(alpha, alpha); 0 disables mixup.",
+        "Alpha of mixup; 0 disables mixup. Mixing weights are drawn from Beta(alpha, alpha).",
         between=(0, 1e3),
         inactive_when=synthetic_is_not_mixed,
     )

@@ -130,7 +130,7 @@ class PipelineConfig:
 
     shards: int | None = runtime_option(
         None,
-        "Number of pipeline stages. Default: 1, or the number that --pipeline-splits defines.",
+        "Number of pipeline stages. Default: 1, or set by --pipeline-splits.",
         between=(1, 4096),
     )
     pipeline_splits: tuple[str, ...] = runtime_option(

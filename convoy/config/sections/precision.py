@@ -54,7 +54,7 @@ class PrecisionConfig:
 
     precision: str = option(
         "32.32",
-        "Bits of the arithmetic and of the stored weights: 16.32 computes in 16 bits and stores "
+        "Bits of the arithmetic and of the stored weights. 16.32 computes in 16 bits and stores "
         "weights in 32 bits.",
         choices=("16.16", "16.32", "32.32"),
     )

@@ -89,8 +89,7 @@ class BatchConfig:
     )
     gradient_accumulation: int = runtime_option(
         1,
-        "Number of micro-batches per replica whose gradients are accumulated before an optimizer "
-        "step.",
+        "Number of micro-batches per replica and optimizer step.",
         between=(1, 65536),
         scaled_by_replicas=True,
     )
@@ -261,7 +260,7 @@ class LossConfig:
 
     label_smoothing: float = option(
         0.0,
-        "Amount of label smoothing: fraction of the target that is distributed uniformly over the "
+        "Amount of label smoothing. This fraction of the target is distributed uniformly over the "
         "classes.",
         between=(0, 1),
     )
