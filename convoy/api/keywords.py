@@ -78,7 +78,7 @@ class RunOptions(TypedDict, total=False):
     """Folder of the dataset."""
     imagenet_data_path: str | PathLike[str] | None
     image_size: int | None
-    """Width and height of the input images in pixels."""
+    """Input image size in pixels."""
     num_classes: int | None
     """Number of classes."""
     samples: int | None

@@ -73,7 +73,7 @@ EXPECTED_ERRORS = {
     "models --jsn": "unknown option --jsn; did you mean --json",
     "configs a b": "unexpected argument 'b'",
     "options nonesuch": "no option matches nonesuch; ",
-    "completion tcsh": "argument shell: invalid choice: 'tcsh'",
+    "completion tcsh": "argument SHELL: invalid choice: 'tcsh'",
     "data fetch mnist --data-dir x": "argument name: invalid choice: 'mnist'",
     "data fetch cifar10": "the following arguments are required: --data-dir",
 }
@@ -152,7 +152,7 @@ def test_validating_a_run_accepts_neither_a_configuration_nor_random_weights(
     assert [re.split("[:;]", text)[0] for text in error_lines("validate", tmp_path, *line)] == [
         "unknown option --lrr",
         "--random-weights validates a new network",
-        "--config cannot be combined with a run",
+        "--config cannot be combined with a run, which has its own configuration",
     ]
 
 

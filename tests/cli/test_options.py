@@ -34,7 +34,7 @@ def test_the_table_has_a_line_for_every_option() -> None:
     flags = [line.split()[0] for line in result.out.splitlines() if line.startswith("--")]
 
     assert (result.code, result.err) == (0, "")
-    assert flags == [row.flag for row in option_table().values()]
+    assert flags == [row.shown_flag for row in option_table().values()]
 
 
 def test_the_table_ends_with_the_summary() -> None:
@@ -59,13 +59,13 @@ def test_the_json_list_contains_every_field_of_an_option() -> None:
         "name": "data_dir",
         "flag": "--data-dir",
         "section": "data",
-        "type": "text",
+        "type": "string",
         "limits": "",
         "default": None,
         "shown": "–",
         "also": ["--imagenet-data-path"],
         "environment": "DATA_DIR",
-        "help": "Directory of the dataset.",
+        "help": "Folder of the dataset.",
         "reach": "works here",
         "why": None,
         "not_available": None,
@@ -96,7 +96,7 @@ def test_one_option_is_shown_in_full() -> None:
     assert lines[0] == ["--data-dir"]
     assert lines[2:7] == [
         ["default", "–"],
-        ["type", "text"],
+        ["type", "string"],
         ["also", "--imagenet-data-path"],
         ["environment", "DATA_DIR"],
         ["YAML", "key", "data_dir"],

@@ -92,7 +92,7 @@ def test_the_number_of_samples_is_that_of_the_source():
             "needs a multiple of 2 stages",
         ),
         ({"shards": 2, "gradient_accumulation": 2, "device_mapping": (0, 0)}, "--device-mapping"),
-        ({"shards": 2, "gradient_accumulation": 2, "device_mapping": (0,)}, "names 1 device for 2"),
+        ({"shards": 2, "gradient_accumulation": 2, "device_mapping": (0,)}, "lists 1 device for 2"),
         ({"replicas": 3, "instances": 2}, "--instances"),
         ({"recompute_checkpoints": ("add",)}, "recomputation is off with one stage"),
         (

@@ -90,7 +90,7 @@ def test_a_count_that_does_not_fill_a_round_is_refused():
         "--pipeline-schedule looped with 12 stages on 4 devices needs --gradient-accumulation"
         in message
     )
-    assert "a multiple of 4 and at least 4, got 6; use 4 or 8" in message
+    assert "a multiple of 4, got 6; use 4 or 8" in message
     assert error_for(12, 3).endswith("got 3; use 4")
 
 

@@ -163,7 +163,7 @@ def test_a_metrics_file_that_cannot_be_read_does_not_affect_other_files(folder: 
     log.close()
 
     assert "metrics.jsonl" in warnings[0]
-    assert "done" in folder.log.read_text()
+    assert "finished after update 9" in folder.log.read_text()
     assert [record["event"] for record in read_jsonl(folder.events)][-1] == "ended"
 
 

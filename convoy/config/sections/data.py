@@ -129,8 +129,7 @@ class DataConfig:
     )
     image_size: int | None = option(
         None,
-        "Width and height of the input images in pixels. Default: set by the dataset and the "
-        "model.",
+        "Input image size in pixels. Default: set by dataset and model.",
         between=(8, 1024),
     )
     num_classes: int | None = option(
