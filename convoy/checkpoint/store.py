@@ -118,7 +118,7 @@ def remove_checkpoint(path: Path) -> None:
     shutil.rmtree(renamed)
 
 
-_REMEDY = "choose another --checkpoint-output-path; earlier checkpoints are untouched"
+_REMEDY = "choose another --output; earlier checkpoints are untouched"
 _storage_errors = partial(storage_errors, remedy=_REMEDY)
 _TEMPORARY_FOLDER = re.compile(r"(?:update-[0-9]+|write-test)\.tmp-[0-9a-f]{12}")
 _REPLACED_FOLDER = re.compile(r"(update-[0-9]+)\.old-[0-9a-f]{12}")

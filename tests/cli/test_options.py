@@ -101,7 +101,7 @@ def test_one_option_is_shown_in_full() -> None:
         ["environment", "DATA_DIR"],
         ["YAML", "key", "data_dir"],
     ]
-    assert lines[-1][-2:] == ["may", "change"]
+    assert lines[-1][-2:] == ["be", "changed"]
 
 
 @pytest.mark.usefixtures("restricted_options")
@@ -165,3 +165,8 @@ def test_the_schema_of_some_options_is_refused() -> None:
 
     assert result.code == 2
     assert "--schema" in result.err
+
+
+def test_an_option_that_a_resumed_run_rejects_is_marked() -> None:
+    assert "on resume cannot be set" in " ".join(convoy("options", "output").out.split())
+    assert "on resume changes need --override" in " ".join(convoy("options", "lr").out.split())
