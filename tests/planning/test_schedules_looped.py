@@ -97,7 +97,10 @@ def test_a_count_that_does_not_fill_a_round_is_refused():
 def test_stages_that_do_not_fill_all_devices_are_refused():
     message = error_for(10, 12)
 
-    assert "Looped with --stages-per-device 3 needs a multiple of 3 stages" in message
+    assert (
+        "--pipeline-schedule looped with --stages-per-device 3 needs a multiple of 3 stages"
+        in message
+    )
     assert "at least 2 devices, got 10 stages; use --shards 9 or 12" in message
 
 
