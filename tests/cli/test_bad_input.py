@@ -74,7 +74,7 @@ EXPECTED_ERRORS = {
     "configs a b": "unexpected argument 'b'",
     "options nonesuch": "no option matches nonesuch; ",
     "completion tcsh": "argument SHELL: invalid choice: 'tcsh'",
-    "data fetch mnist --data-dir x": "argument name: invalid choice: 'mnist'",
+    "data fetch mnist --data-dir x": "argument DATASET: invalid choice: 'mnist'",
     "data fetch cifar10": "the following arguments are required: --data-dir",
 }
 

@@ -74,7 +74,7 @@ def test_the_json_list_contains_every_field_of_an_option() -> None:
     }
     assert (rows["lr"]["limits"], rows["lr"]["shown"]) == ("≥ 0, ≤ 1e+30", "0.1")
     assert rows["lr"]["free"] is False
-    assert rows["lr_epoch_decay"]["type"] == "list of number"
+    assert rows["lr_epoch_decay"]["type"] == "list of numbers"
 
 
 @pytest.mark.usefixtures("restricted_options")
