@@ -197,7 +197,8 @@ def test_generated_data_has_the_size_of_the_dataset_it_replaces(
         ),
         (
             "--pipeline-depth 4 --gradient-accumulation-count 8",
-            "--pipeline-depth 4 and --gradient-accumulation-count set the same option",
+            "--pipeline-depth 4 and --gradient-accumulation-count set the same option; "
+            "use only one",
         ),
         ("--shards 2", "--shards 2 needs --pipeline"),
         ("--pipeline-splits b1 b2", "--pipeline-splits b1 b2 needs --pipeline"),
