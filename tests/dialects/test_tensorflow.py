@@ -238,7 +238,7 @@ def test_all_invalid_input_is_reported_at_once() -> None:
         ),
         (
             "--gc-profile NO_PROFILE --profile",
-            [DroppedWord("--gc-profile NO_PROFILE", "--profile decides")],
+            [DroppedWord("--gc-profile NO_PROFILE", "--profile sets this")],
         ),
         (
             "--poly-lr-decay-steps 5",
