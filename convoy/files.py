@@ -63,7 +63,7 @@ def write_atomically(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 def check_output(path: Path, override: bool) -> None:
     if path.is_dir():
-        raise ConfigError(f"--output {path} is a folder; give a file name")
+        raise ConfigError(f"--output {path} is a folder; specify a file")
     if path.exists() and not override:
         raise ConfigError(f"{path} already exists; choose another --output, or add --override")
 

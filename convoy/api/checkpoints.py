@@ -155,7 +155,7 @@ def _fresh_network_request(options: UserOptions) -> RequestedOptions:
     request = options.to_request()
     if setting_values(request.named_config | request.command_line).get("random_weights"):
         return request
-    missing = Problem("", "give a run or a checkpoint, or --random-weights")
+    missing = Problem("", "specify a run or a checkpoint, or use --random-weights")
     return replace(request, problems=[*request.problems, missing])
 
 
@@ -163,7 +163,7 @@ def _run_request(options: UserOptions, run: Settings) -> RequestedOptions:
     """Return the request for a run; a checkpoint without its run may use a named configuration."""
     problems = []
     if setting_values(options.settings).get("random_weights"):
-        text = "validates a new network; leave it out, or leave out the run"
+        text = "validates a new network; remove it, or remove the run"
         problems.append(Problem("--random-weights", text))
     return options.to_request(problems, run_settings=run)
 
@@ -191,7 +191,7 @@ def average_run(run: Path, options: UserOptions) -> Averaged:
     settings = read_run_settings(run / "config.yaml")
     load_user_code(settings | options.settings)
     if setting_values(options.settings).get(_STRATEGY) == "none":
-        text = "none computes no average; use mean or exponential, or leave it out"
+        text = "none computes no average; use mean or exponential, or remove it"
         problems = [*problems, Problem("--weight-avg-strategy", text)]
     if setting_values(settings).get(_STRATEGY, "none") == "none":
         settings[_STRATEGY] = Setting("mean", "convoy average")

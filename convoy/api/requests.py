@@ -56,7 +56,7 @@ class UserOptions:
             load_user_code(run_settings | settings)
             problems = [*self.problems, *extra_problems]
             if self.config or self.config_path:
-                text = "cannot be given: a run has its own configuration"
+                text = "cannot be combined with a run, which has its own configuration"
                 problems.append(Problem("--config", text))
             return RequestedOptions(settings, run_settings, problems)
         dialect = _find_dialect(self.dialect)

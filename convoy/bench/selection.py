@@ -61,7 +61,7 @@ class _RunnerFlag:
         """Raise `OptionTypeError` if a value is invalid."""
         number = ValueType(float if self.is_number else str).parse([value])
         if self.is_number and number <= 0:
-            raise OptionTypeError(f"must be above 0, got {value}")
+            raise OptionTypeError(f"must be greater than 0, got {value}")
         if self.choices and value not in self.choices:
             raise OptionTypeError(
                 f"cannot be {quote_shortened(value)}; {suggest(value, self.choices)}"
@@ -264,7 +264,7 @@ def _select_all(
     if excluded := len(variants) - len(selected):
         notes.append(
             f"{excluded} of {len(variants)} benchmarks are convergence runs and not selected; "
-            "add --include-convergence, or give their names"
+            "add --include-convergence, or list their names"
         )
     return [variant for group in selected.values() for variant in group]
 

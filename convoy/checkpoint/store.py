@@ -118,7 +118,7 @@ def remove_checkpoint(path: Path) -> None:
     shutil.rmtree(renamed)
 
 
-_REMEDY = "choose another --checkpoint-output-path; earlier checkpoints are untouched"
+_REMEDY = "choose another --output; earlier checkpoints are untouched"
 _storage_errors = partial(storage_errors, remedy=_REMEDY)
 _TEMPORARY_FOLDER = re.compile(r"(?:update-[0-9]+|write-test)\.tmp-[0-9a-f]{12}")
 _REPLACED_FOLDER = re.compile(r"(update-[0-9]+)\.old-[0-9a-f]{12}")
@@ -146,7 +146,7 @@ class CheckpointStore:
 
     def check_writable(self) -> None:
         """Check before the first update that checkpoints can be written."""
-        with _storage_errors("write in", self.folder, needed_bytes=1):
+        with _storage_errors("write to", self.folder, needed_bytes=1):
             make_folder(self.folder)
             with temporary_folder(self.folder / "write-test") as folder:
                 write_file(folder / "byte", [b"\n"])

@@ -12,7 +12,7 @@ from convoy.config.schema import RequestedOptions, RunConfig, settings_as_yaml
 from convoy.errors import ConfigError, ExitCode
 from convoy.planning.plan import default_num_samples, plan_batch, plan_run
 
-DESCRIPTION = "List the named configurations, or show every resolved value of one."
+DESCRIPTION = "List the named configurations, or show all option values of one."
 
 # The columns of a row, except for its name and its problem.
 _COLUMNS = (
@@ -31,7 +31,7 @@ _COLUMN_TITLES = {
 
 def main(argv: list[str]) -> int:
     parser = make_parser("configs", DESCRIPTION)
-    parser.add_argument("name", nargs="?", metavar="NAME", help="configuration to show")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of a configuration")
     parser.add_argument("--json", action="store_true", help="print as JSON")
     args = parse_command(parser, argv)
     if args.name is not None:

@@ -24,7 +24,7 @@ before and after each possible split point."""
 def main(argv: list[str]) -> int:
     parser = make_parser("models", DESCRIPTION)
     add = parser.add_argument
-    add("name", nargs="?", metavar="NAME", help="model whose layers to show")
+    add("name", nargs="?", metavar="NAME", help="name of a model")
     add("--splits", action="store_true", help="show the cost on both sides of each split point")
     add("--json", action="store_true", help="print as JSON")
     args = parse_command(parser, argv)

@@ -10,6 +10,7 @@ from convoy.api.requests import find_run_folder
 from convoy.cli.args import ParsedCommand, make_parser, parse_run_command
 from convoy.cli.main import call_verb
 from convoy.cli.output import print_json, print_lines
+from convoy.config.command_line import RunHelp
 from convoy.config.resolve import ResolvedConfig, read_run_settings, resolve, resolve_resumed
 from convoy.config.schema import DroppedWord, Settings, option_table, raise_problems
 from convoy.dialects.command import (
@@ -36,9 +37,18 @@ from convoy.text import printable
 if TYPE_CHECKING:
     from convoy.bench.benchmarks_yml import Variant
 
-DESCRIPTION = """Run a command line of Graphcore's IPU example applications as written, after `--`:
+DESCRIPTION = """Run a command of Graphcore's IPU examples unchanged, after `--`:
   convoy run -- python3 train.py --config resnet50 --imagenet-data-path DATA
 Options before the `--` are convoy options and override those of the command."""
+_RUN_HELP = RunHelp(
+    {
+        "data and length": ("data", "data_dir", "epoch", "updates"),
+        "batch": ("micro_batch_size", "gradient_accumulation"),
+        "devices": ("device", "replicas", "shards", "pipeline_schedule", "precision"),
+        "output": ("checkpoint_output_path",),
+    },
+    default_source="the command",
+)
 
 _DRY_RUN_FLAG = "--dry-run"
 Description = dict[str, Any]
@@ -49,11 +59,11 @@ def main(argv: list[str]) -> int:
     rest = [word for word in argv if word != _DRY_RUN_FLAG]
     separator = rest.index("--") if "--" in rest else len(rest)
     parser = make_parser("run", DESCRIPTION, "convoy run [options] -- COMMAND…")
-    dry_run_help = "print the translation and the plan as JSON, and exit"
+    dry_run_help = "print the equivalent convoy command and its plan as JSON, and exit"
     parser.add_argument(_DRY_RUN_FLAG, action="store_true", help=dry_run_help)
-    dialect_help = "dialect of the command: pytorch, tensorflow or popart"
+    dialect_help = "example the command belongs to: pytorch, tensorflow or popart"
     parser.add_argument("--dialect", metavar="NAME", help=dialect_help)
-    line = parse_run_command(parser, rest[:separator])
+    line = parse_run_command(parser, rest[:separator], _RUN_HELP)
     if not rest[separator + 1 :]:
         example = "convoy run -- python3 train.py --config resnet50"
         raise ConfigError(f"write the command after `--`, as in `{example}`")

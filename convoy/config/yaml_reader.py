@@ -200,7 +200,7 @@ class _Reader:
             name = self.value(key, depth) if isinstance(key, yaml.ScalarNode) else None
             if not isinstance(name, str):
                 described = name if isinstance(key, yaml.ScalarNode) else "with several values"
-                reason = f"the key {described} is not text; put it in quotes if it is a name"
+                reason = f"the key {described} is not a string; put it in quotes"
                 raise self._error(key, reason)
             quoted = quote_shortened(name)
             if name in entries:
@@ -262,7 +262,7 @@ def parse_scalar(text: str) -> Scalar:
     if _INT.fullmatch(text):
         digits = len(text.lstrip("+-"))
         if digits > MAX_DIGITS:
-            raise ValueError(f"a whole number of {digits} digits; the limit is {MAX_DIGITS}")
+            raise ValueError(f"an integer of {digits} digits; the limit is {MAX_DIGITS}")
         return int(text)
     value = float(text)
     if not math.isfinite(value):

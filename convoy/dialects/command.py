@@ -196,7 +196,7 @@ def _unknown_word_error(word: str, rest: deque[str]) -> ConfigError:
     near = near_names(name, [*LAUNCHERS, "env", "python3", "train.py"], max_names=1)
     hint = f"did you mean {near[0]}? " if near else ""
     return ConfigError(
-        f"unknown program or launcher {quote_shortened(word)}; {hint}A command starts with "
+        f"unknown program or launcher {quote_shortened(word)}; {hint}a command starts with "
         "python3, a program such as train.py, poprun, mpirun, gc-profile or NAME=VALUE"
     )
 

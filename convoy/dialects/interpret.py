@@ -288,7 +288,7 @@ def _adapt_to_verb(parsed: ParsedFlags, named: Settings, verb: str) -> Settings:
         if size is not None:
             settings.setdefault("valid_batch_size", size)
         if parsed.target is None:
-            settings["random_weights"] = Setting(True, "no checkpoint was named")
+            settings["random_weights"] = Setting(True, "no checkpoint was specified")
     return settings
 
 

@@ -269,6 +269,6 @@ def _expand_host_range(pattern: str) -> Iterator[str]:
 
 def _parse_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise OptionTypeError(f"expects a whole number, got {quote_shortened(text)}")
+        raise OptionTypeError(f"expects an integer, got {quote_shortened(text)}")
     number: int = ValueType(int).parse([text])
     return number

@@ -287,7 +287,8 @@ def _run_branch(
                 buffer.copy_(values)
     if [weight._version for weight in weights] != versions:
         raise ValueError(
-            f"{node.name} modifies a parameter; only the optimizer may, after the micro-batches"
+            f"{node.name} modifies a parameter in its forward pass; only the optimizer may modify "
+            "parameters"
         )
     if watch.strays:
         raise ValueError(
@@ -308,7 +309,7 @@ def _check_arguments(node: StageNode, inputs: Bundle, form: ArgumentForm) -> Non
         signature.bind(*[None] * form.positional, **dict.fromkeys(form.keywords))
     except TypeError as error:
         takes = ", ".join(signature.parameters) or "nothing"
-        text = f"{node.name} takes ({takes}), but is given {form.describe(inputs)}: {error}"
+        text = f"{node.name} takes ({takes}), but got {form.describe(inputs)}: {error}"
         raise TypeError(text) from error
 
 

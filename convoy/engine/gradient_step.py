@@ -48,7 +48,7 @@ class StepOptions:
         if not (chosen is None or isinstance(chosen, torch.dtype)):
             chosen = chosen(parameter)
         if not isinstance(chosen, torch.dtype | None):
-            raise TypeError(f"accumulator_dtype must give a torch.dtype, got {chosen!r}")
+            raise TypeError(f"accumulator_dtype must return a torch.dtype, got {chosen!r}")
         return chosen or parameter.dtype
 
 

@@ -36,7 +36,7 @@ def repeat(
         The carried values, as one value or a tuple; None if there are none.
     """
     if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 0:
-        raise ValueError(f"iterations must be a whole number of at least 0, got {iterations!r}")
+        raise ValueError(f"iterations must be an integer of at least 0, got {iterations!r}")
     step = _Step(body, inputs, infeed, compile)
     for _ in range(iterations):
         step.run()
@@ -177,7 +177,7 @@ def _check_arguments(
                 text = f"{name} takes no element of the infeed; remove the infeed or take it"
                 raise ValueError(text) from error
         needed = ", ".join(signature.parameters) or "nothing"
-        raise TypeError(f"{name} takes ({needed}), but is given {passed}: {error}") from error
+        raise TypeError(f"{name} takes ({needed}), but got {passed}: {error}") from error
 
 
 def _accepts(signature: inspect.Signature, positional: int) -> bool:

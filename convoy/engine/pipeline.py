@@ -184,7 +184,8 @@ def compute_loss(options: PipelineOptions, outputs: Bundle, form: ArgumentForm) 
         raise TypeError(f"loss_fn must return a tensor, got {type(loss).__name__}")
     if loss.numel() != 1 or not loss.is_floating_point():
         raise ValueError(
-            f"loss_fn must return one floating-point number, got {tuple(loss.shape)} {loss.dtype}"
+            "loss_fn must return a scalar floating-point tensor, got "
+            f"{tuple(loss.shape)} {loss.dtype}"
         )
     return loss.reshape(())
 
@@ -273,7 +274,7 @@ class _Program:
             bundle, form = self._first_arguments(inputs)
             if form != self.form:
                 raise TypeError(
-                    f"stage 0 was given {self.form.describe(self._inputs)} before, and now "
+                    f"stage 0 received {self.form.describe(self._inputs)} before, but now "
                     f"{form.describe(bundle)}"
                 )
             yield bundle
@@ -365,7 +366,7 @@ def _check_owners(
                     raise ValueError(
                         f"{other.name} and {node.name} share a parameter of shape "
                         f"{tuple(parameter.shape)}, but are on the devices {other.device} and "
-                        f"{node.device}; give both one device in device_mapping"
+                        f"{node.device}; use the same device for both in device_mapping"
                     )
     unused = [parameter for parameter in trained if parameter not in users]
     if unused:

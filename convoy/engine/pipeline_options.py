@@ -18,19 +18,19 @@ Stages = Sequence[StageFunction | Sequence[StageFunction]]
 
 # Arguments of the programming guide: what they are called here, or why they do not exist.
 _GUIDE_ARGUMENTS = {
-    "computational_stages": "it is called stages",
-    "gradient_accumulation_count": "it is called gradient_accumulation",
-    "gradient_accumulation_dtype": "it is called accumulator_dtype",
-    "infeed_queue": "it is called infeed",
-    "outfeed_queue": "it is called outfeed",
+    "computational_stages": "use stages",
+    "gradient_accumulation_count": "use gradient_accumulation",
+    "gradient_accumulation_dtype": "use accumulator_dtype",
+    "infeed_queue": "use infeed",
+    "outfeed_queue": "use outfeed",
     "inputs": "pass them when you call the pipeline",
     "optimizer_function": "use loss_fn and optimizer",
-    "pipeline_schedule": "it is called schedule",
-    "recomputation_mode": "it is called recompute",
-    "offload_weight_update_variables": "it is called offload_optimizer",
-    "replicated_optimizer_state_sharding": "it is called shard_optimizer",
-    "offload_gradient_accumulation_buffers": "it is called offload_accumulators",
-    "reduction_method": "it is called reduction",
+    "pipeline_schedule": "use schedule",
+    "recomputation_mode": "use recompute",
+    "offload_weight_update_variables": "use offload_optimizer",
+    "replicated_optimizer_state_sharding": "use shard_optimizer",
+    "offload_gradient_accumulation_buffers": "use offload_accumulators",
+    "reduction_method": "use reduction",
 }
 _NOT_IMPLEMENTED = {
     "batch_serialization_iterations": "an inner loop per stage is not implemented",
@@ -81,7 +81,7 @@ class PipelineOptions:
             if name in _NOT_IMPLEMENTED:
                 raise NotImplementedError(f"{name} is not available: {_NOT_IMPLEMENTED[name]}")
             if name in _GUIDE_ARGUMENTS:
-                raise TypeError(f"pipeline() has no argument {name}: {_GUIDE_ARGUMENTS[name]}")
+                raise TypeError(f"pipeline() has no argument {name}; {_GUIDE_ARGUMENTS[name]}")
             if name not in names:
                 raise TypeError(f"pipeline() has no argument {name}; {suggest(name, names)}")
         return cls(**values)
@@ -234,14 +234,15 @@ def _make_mapping(
         return [[next(numbers) for _ in functions] for functions in branches]
     if len(mapping) != len(branches):
         raise ValueError(
-            f"device_mapping has {len(mapping)} entries for {len(branches)} stages; give one each"
+            f"device_mapping has {len(mapping)} entries for {len(branches)} stages; "
+            "list one device per stage"
         )
     devices = [list(item) if isinstance(item, Sequence) else [item] for item in mapping]
     for index, (functions, mapped) in enumerate(zip(branches, devices, strict=True)):
         if len(functions) != len(mapped):
             raise ValueError(
                 f"device_mapping has {len(mapped)} devices for the {len(functions)} concurrent "
-                f"stages of stage {index}; give one each"
+                f"stages of stage {index}; list one device per stage"
             )
         if len({*mapped}) < len(mapped):
             raise ValueError(f"the concurrent stages of stage {index} need different devices")

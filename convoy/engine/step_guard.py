@@ -20,6 +20,7 @@ from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.parallel.executor import MicroBatchResult
 from convoy.planning.loop import NO_LOSS_SCALING
+from convoy.text import pluralize
 
 _NO_COUNTS = (0, 0, 0, 0)  # of a process without counters
 
@@ -111,8 +112,9 @@ class StepGuard:
         if bad_values or not self._may_skip(decision):
             return StepDecision(apply=False, stop=True)
         self.skipped += 1
+        total = pluralize(self.skipped, "update")
         number, cause = context.update + 1, "losses" if bad_losses else "gradients"
-        text = f"update {number} is skipped: its {cause} are not finite ({self.skipped} so far)"
+        text = f"update {number} was skipped: its {cause} are not finite ({total} skipped so far)"
         notices = _scale_notices(decision, context) or (Noticed("skipped", text, number),)
         return StepDecision(apply=False, notices=notices)
 
@@ -153,5 +155,5 @@ def _scale_notices(decision: ScaleDecision, context: StepContext) -> tuple[Notic
         return ()
     number = context.update + 1
     change = "halved" if decision.scale < context.loss_scale else "doubled"
-    text = f"{change} to {decision.scale:,.10g} at update {number}: {decision.reason}"
+    text = f"loss scale {change} to {decision.scale:,.10g} at update {number}: {decision.reason}"
     return (Noticed("loss_scale", text, number),)

@@ -116,7 +116,7 @@ class LaunchResult:
         lines: list[str] = []
         for failure in self.failures:
             follows = failure.is_consequence and failure is not self.cause
-            lines.append(f"consequence: {failure}" if follows else str(failure))
+            lines.append(f"caused by this failure: {failure}" if follows else str(failure))
             if failure.error is not None and not follows:
                 lines.extend(failure.error.traceback.rstrip().splitlines())
         return lines

@@ -66,7 +66,7 @@ def _integer_variable(
     text = _required_variable(environment, name)
     # isdecimal and length first: int() would accept "1_0", " 1" and a megabyte of digits.
     if not (text.isascii() and text.isdecimal() and len(text) < 11):
-        raise ConfigError(f"{name} is {text[:40]!r}, not a whole number of at least {at_least}")
+        raise ConfigError(f"{name} is {text[:40]!r}, not an integer of at least {at_least}")
     number = int(text)
     if not at_least <= number <= at_most:
         raise ConfigError(f"{name} is {number}; it must be between {at_least} and {at_most}")

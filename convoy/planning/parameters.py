@@ -135,7 +135,7 @@ def _unmatched_dtype_rules(rules: Sequence[str], names: Sequence[str]) -> Iterat
             yield Problem(DTYPE_RULES_FLAG, _unmatched_message(pattern, names))
         elif not matches & unmatched:
             text = f"{rule!r} has no effect: earlier rules match the same parameters"
-            yield Problem(DTYPE_RULES_FLAG, f"{text}, and the first match wins")
+            yield Problem(DTYPE_RULES_FLAG, f"{text}, and the first match applies")
         unmatched -= matches
 
 

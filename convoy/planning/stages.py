@@ -240,8 +240,8 @@ def _duplicate_splits(first_indices: dict[str, int], known: Sequence[str]) -> It
         layer = first_indices[split]
         if layer in seen:
             same = f"is the same layer as {seen[layer]!r}"
-            text = "is given twice" if seen[layer] == split else same
-            yield Problem(SPLITS_OPTION, f"{split!r} {text}; name it once ({LIST_HINT})")
+            text = "is listed twice" if seen[layer] == split else same
+            yield Problem(SPLITS_OPTION, f"{split!r} {text}; list it once ({LIST_HINT})")
         seen.setdefault(layer, split)
 
 

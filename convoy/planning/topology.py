@@ -124,7 +124,7 @@ class TopologyPlan:
         """The device of each stage; by default stage i runs on device i."""
         if mapping and len(mapping) != self.stages:
             devices, stages = pluralize(len(mapping), "device"), pluralize(self.stages, "stage")
-            message = f"names {devices} for {stages}; name one for each stage"
+            message = f"lists {devices} for {stages}; list one per stage"
             raise_problems([Problem("--device-mapping", message)])
         return mapping or tuple(range(self.stages))
 

@@ -136,13 +136,13 @@ def _start_notices(
     """Notices about automatic choices, frozen layers and options without effect."""
     plan = context.plan
     if plan.is_balanced:
-        text = f"stages balanced by cost start at {', '.join(plan.stage_starts)}"
+        text = f"pipeline stages are balanced by cost; splits: {', '.join(plan.stage_starts)}"
         yield Noticed("balanced", text, start.updates_done)
     if plan.num_frozen:
         sources = (plan.config.checkpoint.pretrained, plan.config.checkpoint.init_path)
         is_random = sources == (None, None) and start.contents is None
         random = "; they are random: set --pretrained or --init-path" * is_random
-        text = f"leaves {frozen_as_text(plan.network.layers, plan.num_frozen)}{random}"
+        text = f"frozen: {frozen_as_text(plan.network.layers, plan.num_frozen)}{random}"
         yield Noticed("frozen", text, start.updates_done)
     # A resumed run has already reported its original options. The plan does not know which device
     # `--device auto` selects; here it is known.

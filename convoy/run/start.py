@@ -151,7 +151,7 @@ def run_process(world: World, request: RunRequest, plan: RunPlan) -> RunOutcome:
     if world.rank == 0 and not request.quiet:
         stdout = SafeStream(sys.stdout)  # a closed pipe must not change the exit code
         if finished.was_complete:
-            stdout.print("already complete: nothing to do")
+            stdout.print("the run is already complete; nothing to do")
         for line in closing_lines(finished.summary, finished.folder):
             stdout.print(line)
     return RunOutcome(finished.summary.exit_code, finished.folder)

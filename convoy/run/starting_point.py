@@ -88,7 +88,7 @@ def _from_pretrained(plan: RunPlan, source: str) -> StartingPoint:
         origin, fitted = load_foreign_weights(source, plan.config, plan.network)
     except ConvoyError as error:
         raise type(error)(f"--pretrained {source}: {error}") from error
-    text = f"starts with the weights of {origin}, {fitted.naming} keys"
+    text = f"initial weights: {origin} ({fitted.naming} keys)"
     return _start_with_weights(fitted.model, text, (), fitted.notes)
 
 
@@ -102,7 +102,7 @@ def _from_checkpoint(plan: RunPlan, source: str) -> StartingPoint:
         check_match(checkpoint.contents.model, network.tensors())
     except CheckpointError as error:
         raise CheckpointError(f"--init-path {source}: {error}") from error
-    text = f"starts with the weights of {checkpoint.path} after update {checkpoint.contents.update}"
+    text = f"initial weights: {checkpoint.path}, update {checkpoint.contents.update}"
     return _start_with_weights(checkpoint.contents.model, text, checkpoint.skipped, ())
 
 
@@ -204,8 +204,8 @@ def _check_optimizer_state(saved: dict[str, Setting], resolved: ResolvedConfig) 
             flag = option_table()[name].flag
             raise CheckpointError(
                 f"the optimizer state was saved with {flag} {format_value(old.value)}, which is "
-                f"incompatible with {format_value(new.value)}; continue with the former, or start "
-                "a new run with --init-path"
+                f"incompatible with {format_value(new.value)}; resume with the original value, or "
+                "start a new run with --init-path"
             )
 
 

@@ -87,7 +87,7 @@ def register_import_paths(settings: Mapping[str, Setting]) -> None:
             continue
         if setting.source not in EXPLICIT_SOURCES:
             raise ConfigError(
-                f"this run uses your own code, {setting.value}; give --{option} {setting.value} "
+                f"this run uses your own code, {setting.value}; pass --{option} {setting.value} "
                 "again to run it"
             )
         factory = _import_function(setting.value, option)

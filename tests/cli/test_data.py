@@ -43,5 +43,5 @@ def test_an_action_is_required() -> None:
     result = convoy("data")
 
     assert (result.code, result.out) == (2, "")
-    assert "required: action" in result.err and "`convoy data --help`" in result.err
+    assert "required: ACTION" in result.err and "`convoy data --help`" in result.err
     assert result.err.count("\n") == 1

@@ -72,7 +72,9 @@ def test_an_unknown_configuration_is_reported(row: Row) -> None:
 def test_an_unknown_benchmark_is_reported_by_name() -> None:
     (message,) = refusals(readme_row("--benchmark NAME").line)
 
-    assert message.startswith("--benchmark 'NAME' is unknown; known: G16_EfficientNet_B4_pipelined")
+    assert message.startswith(
+        "--benchmark 'NAME' is unknown; choose from G16_EfficientNet_B4_pipelined"
+    )
     assert message.endswith(", …") and message.count("G16_") == 1
 
 

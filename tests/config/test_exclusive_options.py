@@ -119,7 +119,7 @@ def test_in_tensorflow_an_absolute_final_rate_overrides_a_fraction() -> None:
 
     assert description["plan"]["options"]["abs_end_learning_rate"]["value"] == 0.01
     assert description["dropped"] == [
-        {"word": "--poly-lr-end-ratio 0.5", "reason": "--abs-end-learning-rate wins"}
+        {"word": "--poly-lr-end-ratio 0.5", "reason": "--abs-end-learning-rate takes precedence"}
     ]
 
 

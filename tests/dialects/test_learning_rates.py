@@ -76,7 +76,7 @@ def test_an_absolute_rate_overrides_an_exponent_in_any_order() -> None:
     ):
         assert rates("tensorflow", line).initial_lr == 12.5
         assert read("tensorflow", line).dropped == [
-            DroppedWord("--base-learning-rate-exponent -9", "--abs-learning-rate wins")
+            DroppedWord("--base-learning-rate-exponent -9", "--abs-learning-rate takes precedence")
         ]
 
 

@@ -417,7 +417,7 @@ def test_the_version_of_cutmix_is_that_of_the_configuration() -> None:
 
 def test_a_cutmix_lambda_of_zero_is_refused() -> None:
     assert problems("tensorflow", "--cutmix-lambda 0") == [
-        "--cutmix-lambda 0 must be above 0: it is the share of the image that is kept"
+        "--cutmix-lambda 0 must be greater than 0: it is the fraction of the image that is kept"
     ]
 
 

@@ -180,8 +180,8 @@ def test_a_skipped_update_has_a_notice_with_its_number() -> None:
     (notice,) = decide(guard, NON_FINITE, update=6).notices
 
     assert (notice.kind, notice.update) == ("skipped", 7)
-    assert "update 7 is skipped: its gradients are not finite" in notice.text
-    assert "(1 so far)" in notice.text
+    assert "update 7 was skipped: its gradients are not finite" in notice.text
+    assert "(1 update skipped so far)" in notice.text
 
 
 def test_a_restored_guard_has_the_same_state() -> None:

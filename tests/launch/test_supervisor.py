@@ -147,7 +147,7 @@ def test_an_unexpected_error_is_reported_with_its_traceback() -> None:
     assert lines[0] == "replica 1, stage 0 (rank 2) failed: ValueError: not in order"
     assert lines[1].startswith("Traceback")
     assert any("launch_targets.py" in line for line in lines)
-    assert all("consequence: " not in line for line in lines[:5])
+    assert all("caused by this failure: " not in line for line in lines[:5])
 
 
 @pytest.mark.parametrize("rank", range(4))

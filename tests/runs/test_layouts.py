@@ -122,7 +122,7 @@ def test_one_process_prints_for_two_replicas_of_two_stages(
     result = convoy_process(*words, scratch=tmp_path)
 
     assert result.code == 0
-    assert result.out.count("ended after update 4: done") == 1
+    assert result.out.count("finished after update 4") == 1
     assert result.out.count("2 replicas × 2 stages") == 1
     assert result.err == ""
     assert_same_weights_and_records(run, single_process_run)
@@ -347,7 +347,7 @@ def test_the_same_program_starts_under_torchrun(single_process_run: Path, tmp_pa
 
     assert done.returncode == 0, done.stderr
     assert summary(run)["weights_sha256"] == summary(single_process_run)["weights_sha256"]
-    assert done.stdout.count("ended after update 4: done") == 1
+    assert done.stdout.count("finished after update 4") == 1
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_a_run_stays_in_its_folder(run: Path, words: tuple[str, str]) -> None:
     result = convoy("resume", run, *words)
 
     assert result.code == 2
-    assert "cannot be given: a run stays in its directory" in result.err
+    assert "cannot be set: the folder of a run cannot be changed" in result.err
 
 
 def test_a_limit_that_has_passed_is_refused(run: Path) -> None:

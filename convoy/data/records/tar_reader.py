@@ -314,7 +314,9 @@ def read_text(stream: BinaryIO, sample: TarSample, suffix: bytes) -> bytes:
 
 def _parse_label(text: bytes) -> int:
     if not _LABEL.fullmatch(text):
-        raise BadContentError(f"has the label {_quoted(text)}, which is not a whole number from 0")
+        raise BadContentError(
+            f"has the label {_quoted(text)}, which is not an integer of at least 0"
+        )
     label = int(text)
     if label >= MAX_CLASSES:
         raise BadContentError(f"has the label {label}; the limit is {MAX_CLASSES - 1}")
