@@ -34,6 +34,7 @@ def rule_problems(**values: Any) -> list[str]:
         {"shards": 3},
         {"pipeline_splits": ("a", "b")},
         {"shards": 3, "pipeline_splits": ("a", "b")},
+        {"shards": 4, "pipeline_splits": ("list",)},
         {"bn_span": 2, "replicas": 4},
         {"bn_span": 4, "replicas": 4},
         {"norm_type": "group", "replicas": 4},

@@ -151,6 +151,20 @@ def test_master_weights_are_averaged():
     assert not torch.equal(actual, used)
 
 
+def test_frozen_weights_keep_the_precision_of_their_master_copies():
+    named = weights()
+    frozen = named["conv.weight"].requires_grad_(False)
+    exact = frozen.detach().clone()
+    optimizer = optimizer_of(named, policy=DtypePolicy(param=FLOAT32, compute=BFLOAT16))
+    average = ExponentialMovingAverage(0.9, [optimizer], {"conv.weight": frozen})
+    for update in range(3):
+        step(optimizer, update)
+        average.update()
+
+    assert not torch.equal(frozen, exact)  # rounded
+    assert torch.equal(average.named_averages()["conv.weight"], exact)
+
+
 def test_a_restored_average_continues_with_the_same_bits():
     optimizer, other = optimizer_of(weights()), optimizer_of(weights())
     statistic = torch.ones(9)
