@@ -37,7 +37,7 @@ def pipeline(
     outfeed_loss: bool = False,
     outfeed_mask: Sequence[bool] | None = None,
     accumulate_outfeed: bool = False,
-    accumulate_outfeed_dtype: torch.dtype | None = None,
+    accumulate_outfeed_dtype: torch.dtype | Callable[[Tensor], torch.dtype | None] | None = None,
     replicas: int | None = None,
     **guide_arguments: Any,
 ) -> Pipeline:
@@ -76,7 +76,7 @@ def pipeline(
         outfeed_loss: Enqueue the loss instead of the outputs.
         outfeed_mask: True for each output that is not enqueued.
         accumulate_outfeed: Enqueue the sum over the micro-batches of an update.
-        accumulate_outfeed_dtype: Dtype of this sum.
+        accumulate_outfeed_dtype: Dtype of this sum, or a function from an output to its dtype.
         replicas: Number of replicas; by default the processes divided by the devices.
         **guide_arguments: Arguments of the IPU programming guide are rejected with the name that
             they have here.

@@ -4,6 +4,7 @@ The input of the next action is received while the current one runs, provided th
 sends it by then (`planning/timetable.py`). `planning/memory.py` follows the same rule.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -45,10 +46,12 @@ class SplitBackward:
 
     def __init__(self, module: nn.Module) -> None:
         pairs = [(layer, _trainable_weights(layer)) for layer in module.modules()]
+        owners = Counter(weight for _, weights in pairs for weight in weights)
         self._deferred = [
             (layer, weights)
             for layer, weights in pairs
             if weights and isinstance(layer, nn.Conv2d | nn.Linear)
+            if all(owners[weight] == 1 for weight in weights)
         ]
         deferred = {weight for _, weights in self._deferred for weight in weights}
         self._immediate = [
@@ -84,13 +87,16 @@ class SplitBackward:
 
     @staticmethod
     def backward_weight(state: SplitState) -> None:
-        """Compute the gradients of all weights and store them in `grad`."""
+        """Compute the gradients of all weights and store them in `grad`.
+
+        A layer may run several times; autograd adds the gradient of its last pass first.
+        """
         for weight, gradient in state.immediate.items():
             weight.grad = gradient
-        for layer in state.deferred:
+        for layer in reversed(state.deferred):
             computed = torch.autograd.grad([layer.edge], layer.weights, layer.gradient)
             for weight, gradient in zip(layer.weights, computed, strict=True):
-                weight.grad = gradient
+                weight.grad = gradient if weight.grad is None else weight.grad + gradient
 
 
 def _trainable_weights(layer: nn.Module) -> list[nn.Parameter]:
