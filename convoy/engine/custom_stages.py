@@ -119,13 +119,22 @@ def _referenced(value: Any) -> Iterable[Any]:
         case partial():
             return [value.func, value.args, value.keywords]
     if inspect.ismethod(value):
-        attributes = getattr(value.__self__, "__dict__", {})
-        return [value.__self__, *attributes.values(), value.__func__]
+        return [value.__self__, *_attributes(value.__self__), value.__func__]
     if inspect.isfunction(value):
         variables = inspect.getclosurevars(value)
         return [*variables.nonlocals.values(), *_own_values(variables.globals)]
-    is_object = callable(value) and not isinstance(value, type) and not inspect.isbuiltin(value)
-    return [*getattr(value, "__dict__", {}).values()] if is_object else []
+    return _attributes(value) if callable(value) and not isinstance(value, type) else []
+
+
+def _attributes(value: Any) -> list[Any]:
+    return [] if inspect.isbuiltin(value) or inspect.ismodule(value) else [*_variables(value)]
+
+
+def _variables(value: Any) -> Iterable[Any]:
+    try:
+        return vars(value).values()
+    except TypeError:  # an object without a dictionary
+        return []
 
 
 def _own_values(variables: Mapping[str, Any]) -> list[Any]:
@@ -133,8 +142,7 @@ def _own_values(variables: Mapping[str, Any]) -> list[Any]:
     return [
         value
         for value in variables.values()
-        if not (getattr(value, "__module__", None) or "").startswith("torch.")
-        or isinstance(value, nn.Module)
+        if not (inspect.isfunction(value) and value.__module__.startswith("torch."))
     ]
 
 
