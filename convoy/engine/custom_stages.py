@@ -127,12 +127,10 @@ def _referenced(value: Any) -> Iterable[Any]:
 
 
 def _attributes(value: Any) -> list[Any]:
-    return [] if inspect.isbuiltin(value) or inspect.ismodule(value) else [*_variables(value)]
-
-
-def _variables(value: Any) -> Iterable[Any]:
+    if inspect.isbuiltin(value) or inspect.ismodule(value):
+        return []
     try:
-        return vars(value).values()
+        return [*vars(value).values()]
     except TypeError:  # an object without a dictionary
         return []
 
