@@ -45,7 +45,8 @@ def pipeline(
 
     Alone, a process runs all stages. Started by `convoy launch` or torchrun, each process runs the
     stages of one device, and further processes are replicas; the trained weights are bitwise
-    identical. Without an optimizer the pipeline runs inference.
+    identical. Buffers, such as the running statistics of batch norm, are those of each replica.
+    Without an optimizer the pipeline runs inference.
 
     Args:
         stages: At least two functions or modules. The outputs of one are the arguments of the

@@ -167,6 +167,7 @@ class GradientStep:
             for weight in tree.flat.weights.values():
                 weight.grad = None
             if self.options.shard_optimizer and isinstance(self.replicas, ReplicaGroup):
+                _check_memory(tree.flat)
                 parts = owners.parts(tree.flat)
                 wait_all(self.replicas.peers.exchange_parts(parts))
             tree.clear()
@@ -191,6 +192,17 @@ class GradientStep:
                     )
             weight.grad_dtype = None  # any dtype is allowed
             weight.grad = mapped
+
+
+def _check_memory(flat: FlatParameters) -> None:
+    """The parameters must still be views of the vector that the replicas exchange."""
+    views = flat.views(flat.values)
+    for weight, view in zip(flat.weights.values(), views, strict=True):
+        if weight.data_ptr() != view.data_ptr():
+            raise ValueError(
+                f"the memory of a parameter of shape {tuple(weight.shape)} was replaced; with "
+                "shard_optimizer, a parameter belongs to one pipeline or DistributedOptimizer"
+            )
 
 
 @dataclass(frozen=True)

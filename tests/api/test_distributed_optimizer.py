@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from support.replica_processes import Failed, ReplicaPool, replica_pool, unwrap
-from support.user_loops import Training, run, run_without_optimizer, same
+from support.user_loops import Training, run, run_two_optimizers, run_without_optimizer, same
 from support.user_pipelines import Chain, train_plainly
 from torch import Tensor, nn
 
@@ -117,6 +117,13 @@ def test_an_optimizer_that_is_no_optimizer_is_refused_in_every_process(two: Repl
     results = two.run(run_without_optimizer, None)
 
     assert all(isinstance(result, Failed) and "TypeError" in str(result) for result in results)
+
+
+@pytest.mark.processes
+def test_a_parameter_of_two_sharded_optimizers_is_refused(two: ReplicaPool) -> None:
+    for result in two.run(run_two_optimizers, None):
+        assert isinstance(result, Failed) and "ValueError" in str(result)
+        assert "(1, 2)" in str(result) and "shard_optimizer" in str(result)
 
 
 def make(count: int = 2, **options: Any) -> tuple[nn.Linear, convoy.DistributedOptimizer]:

@@ -69,6 +69,16 @@ def test_two_replicas_of_two_stages_train_to_the_same_bits(
         assert outcome.position == 16
 
 
+def test_a_restored_position_is_that_of_all_replicas(four: ReplicaPool) -> None:
+    outcomes = unwrap(four.run(train, Case(4, position=8)))
+
+    torch.set_num_threads(1)
+    expected = train(None, Case(8, position=8))
+    assert all(outcome.same_weights(expected) for outcome in outcomes)
+    assert {outcome.position for outcome in outcomes} == {expected.position} == {24}
+    assert not expected.same_weights(alone(8))
+
+
 def test_sharded_state_is_divided_among_the_replicas(four: ReplicaPool) -> None:
     whole, parts = (
         unwrap(four.run(train, Case(4, optimizer="adam", options={"shard_optimizer": sharded})))

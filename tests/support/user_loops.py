@@ -47,6 +47,20 @@ def same(left: Arrays, right: Arrays) -> bool:
     return all(left[name].tobytes() == right[name].tobytes() for name in {*left, *right})
 
 
+def run_two_optimizers(peers: PeerGroup | None, case: object) -> None:
+    """Use an optimizer after another one took its parameters."""
+    del peers, case
+    layer = torch.nn.Linear(2, 1)
+    first, _ = (
+        convoy.DistributedOptimizer(
+            torch.optim.SGD(layer.parameters(), lr=1.0), shard_optimizer=True
+        )
+        for _ in range(2)
+    )
+    layer(torch.ones(1, 2)).sum().backward()
+    first.step()
+
+
 def run_without_optimizer(peers: PeerGroup | None, case: object) -> None:
     del peers
     convoy.DistributedOptimizer(case)  # type: ignore[arg-type]

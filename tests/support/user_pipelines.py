@@ -24,7 +24,7 @@ class Case:
     network: str = "chain"
     calls: int = 2
     options: dict[str, Any] = field(default_factory=dict)  # of the pipeline
-    infeed: dict[str, Any] = field(default_factory=dict)
+    position: int = 0  # of the infeed at the start
     inference: bool = False
 
 
@@ -124,7 +124,8 @@ def train(peers: PeerGroup | None, case: Case) -> Outcome:
     network, stages = make_network(case.network)
     torch.manual_seed(3)  # of the dropout masks
     optimizer = None if case.inference else make_optimizer(case.optimizer, network)
-    infeed, outfeed = convoy.Infeed(make_data(), **case.infeed), convoy.Outfeed()
+    infeed, outfeed = convoy.Infeed(make_data()), convoy.Outfeed()
+    infeed.load_state_dict({"position": case.position})
     pipeline = convoy.pipeline(
         stages,
         infeed,
