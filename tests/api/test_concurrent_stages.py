@@ -37,6 +37,28 @@ def test_concurrent_stages_follow_every_schedule(schedule: str) -> None:
     assert left.same_weights(right)
 
 
+def train_three_branches(is_concurrent: bool) -> Tensor:
+    """The weight of a stage before three branches, whose gradients are added in some order."""
+    torch.manual_seed(8)
+    first, *branches = (nn.Linear(6, 6, bias=False) for _ in range(4))
+
+    def run_all(value: Tensor) -> tuple[Tensor, ...]:
+        return tuple(branch(value) for branch in branches)
+
+    convoy.pipeline(
+        [first, branches if is_concurrent else run_all, lambda a, b, c: a + torch.tanh(b) * c],
+        convoy.Infeed(make_data()[0]),
+        gradient_accumulation=6,
+        optimizer=torch.optim.SGD(first.parameters(), lr=1.0),
+        loss_fn=lambda value: value.square().sum(),
+    )()
+    return first.weight.detach()
+
+
+def test_gradients_of_branches_are_added_in_the_order_of_autograd() -> None:
+    assert torch.equal(train_three_branches(True), train_three_branches(False))
+
+
 def infer(stages: list[Any], elements: int = 4, **options: Any) -> Any:
     outfeed = convoy.Outfeed()
     data = torch.arange(2.0 * elements).reshape(elements, 2)

@@ -1,7 +1,6 @@
 """Pipelines of the user's own stages in one process; see test_pipeline_distributed for several."""
 
 import threading
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -486,6 +485,7 @@ def test_a_restored_pipeline_continues_with_the_same_bits(offload: bool) -> None
     run_updates(second[0], 2)
 
     state = second[1].state_dict()
+    assert saved["updates"] == 2 and first[0].updates == second[0].updates == 4
     assert saved["infeed"] == {"position": 8} and second[3].state_dict() == {"position": 16}
     assert all(torch.equal(state[name], item) for name, item in first[1].state_dict().items())
 
@@ -496,7 +496,7 @@ class Reused(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(7)
-        self.repeated = nn.Linear(6, 6)
+        self.first, self.repeated = nn.Linear(6, 6), nn.Linear(6, 6)
         self.left, self.right = nn.Linear(6, 6), nn.Linear(6, 6)
         self.right.weight = self.left.weight
 
@@ -514,13 +514,13 @@ def test_a_layer_may_run_several_times(schedule: str) -> None:
     expected, network = Reused(), Reused()
     images = make_data()[0]
     for index in range(4):
-        loss = expected.leave(expected.enter(images[index])).square().mean() / 4
+        hidden = expected.enter(expected.first(images[index]))
+        loss = expected.leave(hidden).square().mean() / 4
         loss.backward()  # type: ignore[no-untyped-call]
     torch.optim.SGD(expected.parameters(), lr=1.0).step()
 
-    stages: list[Callable[..., Tensor]] = [network.enter, network.leave]
     convoy.pipeline(
-        [lambda value: value, lambda value: stages[1](stages[0](value))],
+        [network.first, lambda value: network.leave(network.enter(value))],
         convoy.Infeed(images),
         gradient_accumulation=4,
         optimizer=torch.optim.SGD(network.parameters(), lr=1.0),
