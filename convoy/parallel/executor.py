@@ -78,25 +78,33 @@ class SplitBackward:
         inputs: Sequence[Tensor],
         state: SplitState,
     ) -> tuple[Tensor | None, ...]:
+        immediate = [*self._immediate, *_undefer_repeated(state)]
         computed = torch.autograd.grad(
-            outputs, [*inputs, *self._immediate], gradients, retain_graph=True, allow_unused=True
+            outputs, [*inputs, *immediate], gradients, retain_graph=True, allow_unused=True
         )
-        for weight, gradient in zip(self._immediate, computed[len(inputs) :], strict=True):
+        for weight, gradient in zip(immediate, computed[len(inputs) :], strict=True):
             state.immediate[weight] = gradient
         return computed[: len(inputs)]
 
     @staticmethod
     def backward_weight(state: SplitState) -> None:
-        """Compute the gradients of all weights and store them in `grad`.
-
-        A layer may run several times; autograd adds the gradient of its last pass first.
-        """
+        """Compute the gradients of all weights and store them in `grad`."""
         for weight, gradient in state.immediate.items():
             weight.grad = gradient
-        for layer in reversed(state.deferred):
+        for layer in state.deferred:
             computed = torch.autograd.grad([layer.edge], layer.weights, layer.gradient)
             for weight, gradient in zip(layer.weights, computed, strict=True):
-                weight.grad = gradient if weight.grad is None else weight.grad + gradient
+                weight.grad = gradient
+
+
+def _undefer_repeated(state: SplitState) -> list[nn.Parameter]:
+    """Remove layers that ran several times, and return their weights: the graph of a later pass
+    contains the earlier ones."""
+    passes = Counter(weight for layer in state.deferred for weight in layer.weights)
+    state.deferred = [
+        layer for layer in state.deferred if all(passes[weight] == 1 for weight in layer.weights)
+    ]
+    return [weight for weight, count in passes.items() if count > 1]
 
 
 def _trainable_weights(layer: nn.Module) -> list[nn.Parameter]:
