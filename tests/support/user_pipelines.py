@@ -182,3 +182,26 @@ def train_plainly(network: nn.Module, updates: int, count: int, scale: float) ->
         optimizer.step()
         optimizer.zero_grad()
     return losses
+
+
+def make_pipeline(**options: Any) -> tuple[convoy.Pipeline, convoy.Outfeed, Chain]:
+    network, outfeed = Chain(dropout=0), options.pop("outfeed", convoy.Outfeed())
+    settings: dict[str, Any] = {
+        "gradient_accumulation": 4,
+        "optimizer": make_optimizer("momentum", network),
+        "loss_fn": F.cross_entropy,
+        "stages": network.stages(),
+    }
+    settings |= options
+    stages = settings.pop("stages")
+    return (
+        convoy.pipeline(stages, convoy.Infeed(make_data()), outfeed, **settings),
+        outfeed,
+        network,
+    )
+
+
+def run_once(**options: Any) -> Any:
+    pipeline, outfeed, _ = make_pipeline(**options)
+    pipeline()
+    return outfeed.dequeue()
