@@ -22,6 +22,7 @@ VERB_GROUPS = {
         "validate": "top-1 and top-5 accuracy and loss of checkpoints",
         "predict": "predict the classes of images",
         "average": "average checkpoints into one",
+        "launch": "run a Python script in several processes",
         "run": "run a command line of Graphcore's IPU example applications as written",
     },
     "plan and verify": {

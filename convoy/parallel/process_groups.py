@@ -100,7 +100,7 @@ def init_process_groups(
 def init_world(rank: int, processes: int, rendezvous: Rendezvous) -> None:
     """Connect all processes."""
     if rendezvous.single_host:
-        _bind_to_loopback()
+        bind_to_loopback()
     timeout = timedelta(seconds=rendezvous.timeout_seconds)
     store = None
     if rendezvous.file is not None:
@@ -133,7 +133,7 @@ def new_group(ranks: Sequence[int], index: int, rendezvous: Rendezvous) -> RankG
     return RankGroup(tuple(ranks), index, group)
 
 
-def _bind_to_loopback() -> None:
+def bind_to_loopback() -> None:
     """Make gloo and NCCL listen on loopback instead of the address of the host name."""
     (name,) = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = name
