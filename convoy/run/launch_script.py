@@ -74,8 +74,7 @@ def run_script(world: World, job: ScriptJob) -> int:
     except SystemExit as exiting:
         return _exit_code(exiting)
     finally:
-        _wait_for_threads()
-        atexit._run_exitfuncs()  # a worker ends without them; there is no public function
+        _finish()
         del store  # served until here
 
 
@@ -99,7 +98,10 @@ def _exit_code(exiting: SystemExit) -> int:
     return ExitCode.BUG
 
 
-def _wait_for_threads() -> None:
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+def _finish() -> None:
+    """Wait for threads, and call the functions of `atexit`, as at the end of an interpreter.
+
+    A worker ends without it. Python has no public functions for this.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
