@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 import convoy
 
-COUNT = 8
+COUNT = 8  # micro-batches of an update
 
 
 def main(updates: int = 20) -> str:
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    inputs = torch.randn(2 * updates * COUNT, 16, 8)  # micro-batches of 16
+    inputs = torch.randn(2 * updates * COUNT, 16, 8)  # for up to two replicas
     labels = (inputs[..., 0] > inputs[..., 1]).long()
     encoder, classifier = nn.Sequential(nn.Linear(8, 64), nn.ReLU()), nn.Linear(64, 2)
 
@@ -43,7 +43,7 @@ def main(updates: int = 20) -> str:
         gradient_accumulation=COUNT,
         repeat_count=updates,
         optimizer=torch.optim.SGD(parameters, lr=0.2, momentum=0.9),
-        loss_fn=lambda loss, accuracy: loss,
+        loss_fn=lambda loss, **_: loss,
         accumulate_outfeed=True,  # the sum over the micro-batches of an update
     )
     pipeline()
@@ -51,8 +51,7 @@ def main(updates: int = 20) -> str:
     loss, accuracy = (total[-1].mean() / COUNT for total in outfeed.dequeue().values())
     digest = hashlib.sha256(b"".join(p.detach().numpy() for p in parameters)).hexdigest()
     if os.environ.get("RANK", "0") == "0":
-        print(pipeline.draw())
-        print(f"loss {loss:.3f}, accuracy {accuracy:.1%}, weights {digest[:16]}")
+        print(f"{pipeline.draw()}\nloss {loss:.3f}, accuracy {accuracy:.1%}, weights {digest[:16]}")
     return digest
 
 

@@ -50,6 +50,7 @@ class World:
             world_size=world_size,
             local_rank=_integer_variable(environment, "LOCAL_RANK", at_most=local_world_size - 1),
             local_world_size=local_world_size,
+            replicas=replicas,
         )
 
 

@@ -6,6 +6,7 @@ It has no guard `if __name__ == "__main__"`, and knows nothing about how it is s
 import hashlib
 import os
 import sys
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -30,6 +31,5 @@ pipeline = convoy.pipeline(
 pipeline()
 pipeline.sync_modules()
 digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in parameters))
-processes = pipeline.layout.processes
-with open(f"{sys.argv[2]}/{os.environ.get('RANK', 0)}", "w") as file:
-    print(digest.hexdigest(), pipeline.layout.replicas, processes, file=file)
+report = f"{digest.hexdigest()} {pipeline.layout.replicas} {pipeline.layout.processes}"
+Path(sys.argv[2], os.environ.get("RANK", "0")).write_text(report)
