@@ -56,7 +56,7 @@ def run_script(world: World, job: ScriptJob) -> int:
     host, port = job.listener.getsockname()
     store = None
     if world.rank == 0:
-        store = dist.TCPStore(
+        store = dist.TCPStore(  # type: ignore[attr-defined]  # public
             host,
             port,
             is_master=True,
