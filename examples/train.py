@@ -12,7 +12,6 @@ def main(words: list[str] | None = None, **options: object) -> convoy.Run:
     parser = argparse.ArgumentParser()
     parser.add_argument("data_dir", help="contains `train` and `validation`")
     parser.add_argument("--model", default="resnet50")
-    parser.add_argument("--pretrained", action="store_true")
     for name, default in {"epochs": 10, "batch_size": 32, "lr": 0.05, "mixup": 0.0}.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     values = vars(parser.parse_args(words))

@@ -10,12 +10,14 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 
 import torch.distributed as dist
 
 from convoy.errors import ConfigError, WorkerLostError
 from convoy.planning.topology import TopologyPlan
 
+_joins = count()  # of this process
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
@@ -102,11 +104,8 @@ def init_world(rank: int, processes: int, rendezvous: Rendezvous) -> None:
     if rendezvous.single_host:
         bind_to_loopback()
     timeout = timedelta(seconds=rendezvous.timeout_seconds)
-    store = None
-    if rendezvous.file is not None:
-        store = dist.FileStore(rendezvous.file, processes)  # type: ignore[attr-defined]  # public
-        store.set_timeout(timeout)
     try:
+        store = _open_store(processes, rendezvous, timeout)
         dist.init_process_group(
             _BACKENDS[rendezvous.device],
             store=store,
@@ -121,6 +120,22 @@ def init_world(rank: int, processes: int, rendezvous: Rendezvous) -> None:
             f"not all {processes} processes connected within "
             f"{rendezvous.timeout_seconds:g} s: {error}"
         ) from error
+
+
+def _open_store(processes: int, rendezvous: Rendezvous, timeout: timedelta) -> dist.Store:
+    """Open the store in which the processes find each other's addresses.
+
+    A script may start several runs, one after the other, with one store of torchrun. Each has its
+    own keys, because the addresses of the run before are no longer valid.
+    """
+    if rendezvous.file is not None:
+        store = dist.FileStore(rendezvous.file, processes)  # type: ignore[attr-defined]  # public
+        store.set_timeout(timeout)
+    else:
+        shared, _, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]
+        store = dist.PrefixStore(f"convoy-{next(_joins)}", shared)  # type: ignore[attr-defined]
+    assert isinstance(store, dist.Store)
+    return store
 
 
 def new_group(ranks: Sequence[int], index: int, rendezvous: Rendezvous) -> RankGroup:

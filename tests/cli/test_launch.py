@@ -66,6 +66,20 @@ def test_a_script_trains_the_same_weights_however_it_is_started(tmp_path: Path) 
 
 
 @pytest.mark.processes
+def test_every_process_of_a_script_reads_the_run_that_it_trains(tmp_path: Path) -> None:
+    script, folders = SCRIPTS / "trained.py", [tmp_path / "alone", tmp_path / "launched"]
+    for folder in folders:
+        folder.mkdir()
+    python(*ALONE, script, folders[0])
+    ended = convoy_process("launch", "--replicas=2", script, folders[1], scratch=tmp_path)
+
+    assert ended.code == 0, ended.err
+    alone = (folders[0] / "alone").read_text()
+    assert alone.split()[1:] == ["2", "6"]
+    assert [(folders[1] / rank).read_text() for rank in "01"] == [alone] * 2
+
+
+@pytest.mark.processes
 def test_the_processes_of_a_script_are_connected_over_loopback(tmp_path: Path) -> None:
     words = ("launch", "--replicas=2", SCRIPTS / "joined.py", tmp_path, "wait", "0")
     process = Process(list(words), tmp_path)
