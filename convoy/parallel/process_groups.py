@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count
+from typing import Any
 
 import torch.distributed as dist
 
@@ -122,19 +123,18 @@ def init_world(rank: int, processes: int, rendezvous: Rendezvous) -> None:
         ) from error
 
 
-def _open_store(processes: int, rendezvous: Rendezvous, timeout: timedelta) -> dist.Store:
+def _open_store(processes: int, rendezvous: Rendezvous, timeout: timedelta) -> Any:
     """Open the store in which the processes find each other's addresses.
 
     A script may start several runs, one after the other, with one store of torchrun. Each has its
     own keys, because the addresses of the run before are no longer valid.
+    The type is `Any`, because torch does not export the class to type checkers.
     """
-    if rendezvous.file is not None:
-        store = dist.FileStore(rendezvous.file, processes)  # type: ignore[attr-defined]  # public
-        store.set_timeout(timeout)
-    else:
+    if rendezvous.file is None:
         shared, _, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]
-        store = dist.PrefixStore(f"convoy-{next(_joins)}", shared)  # type: ignore[attr-defined]
-    assert isinstance(store, dist.Store)
+        return dist.PrefixStore(f"convoy-{next(_joins)}", shared)  # type: ignore[attr-defined]
+    store = dist.FileStore(rendezvous.file, processes)  # type: ignore[attr-defined]  # public
+    store.set_timeout(timeout)
     return store
 
 
