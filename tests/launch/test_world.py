@@ -36,7 +36,7 @@ def test_a_single_process_has_world_size_1() -> None:
 def test_the_replicas_of_convoy_launch_are_at_most_the_processes() -> None:
     assert World.from_environment(TORCHRUN | {"CONVOY_REPLICAS": "2"}).replicas == 2
     for text in ("0", "5", "two"):
-        with pytest.raises(ConfigError, match="^CONVOY_REPLICAS is "):
+        with pytest.raises(ConfigError, match=r"^CONVOY_REPLICAS is "):
             World.from_environment(TORCHRUN | {"CONVOY_REPLICAS": text})
 
 
