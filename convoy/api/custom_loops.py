@@ -91,7 +91,7 @@ class DistributedOptimizer(AccumulatingOptimizer):
     """Accumulates gradients and averages them over the replicas, around any torch optimizer.
 
     Call `backward` and `step` for each micro-batch; every `gradient_accumulation`-th step updates
-    the parameters. Under torchrun, each process is a replica.
+    the parameters. Under `convoy launch` or torchrun, each process is a replica.
 
     Args:
         optimizer: Any torch optimizer.

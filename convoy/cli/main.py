@@ -22,6 +22,7 @@ VERB_GROUPS = {
         "validate": "compute the top-1 and top-5 accuracy and loss of checkpoints",
         "predict": "predict the classes of images",
         "average": "average checkpoints into one",
+        "launch": "run a Python script in several processes",
         "run": "run a command of Graphcore's IPU examples unchanged",
     },
     "plan and verify": {

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from convoy.batch import Bundle
-from convoy.data.infeed import Infeed, InfeedShare, as_element, describe_form, to_device
+from convoy.data.infeed import Infeed, InfeedShare, as_element, describe_structure, to_device
 from convoy.engine.custom_stages import (
     ArgumentForm,
     PipelineTrace,
@@ -78,7 +78,7 @@ class Pipeline:
         """The number, shapes and dtypes of the arguments are the same in all calls."""
         if self._program is None:
             return
-        given, first = describe_form(inputs), describe_form(self._program.inputs)
+        given, first = describe_structure(inputs), describe_structure(self._program.inputs)
         if given != first:
             raise TypeError(f"the pipeline was called with {first} before, and now with {given}")
 

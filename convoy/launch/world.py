@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from convoy.errors import ConfigError
 
 _MAX_PORT = 65_535
+REPLICAS_VARIABLE = "CONVOY_REPLICAS"  # of a script, set by `convoy launch`
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class World:
     local_rank: int
     local_world_size: int
     rendezvous: str | None = None  # rendezvous file of the supervisor's workers
+    replicas: int | None = None  # as given to `convoy launch`; None if a script chooses
 
     @property
     def on_one_host(self) -> bool:
@@ -38,11 +40,17 @@ class World:
         if not _required_variable(environment, "MASTER_ADDR").strip():
             raise ConfigError("MASTER_ADDR is empty; set it to the rendezvous host")
         _integer_variable(environment, "MASTER_PORT", at_least=1, at_most=_MAX_PORT)
+        replicas = None
+        if REPLICAS_VARIABLE in environment:
+            replicas = _integer_variable(
+                environment, REPLICAS_VARIABLE, at_least=1, at_most=world_size
+            )
         return cls(
             rank=_integer_variable(environment, "RANK", at_most=world_size - 1),
             world_size=world_size,
             local_rank=_integer_variable(environment, "LOCAL_RANK", at_most=local_world_size - 1),
             local_world_size=local_world_size,
+            replicas=replicas,
         )
 
 

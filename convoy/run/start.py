@@ -148,6 +148,8 @@ def run_process(world: World, request: RunRequest, plan: RunPlan) -> RunOutcome:
         finished = train(first_phase_request(request), context, stop)
         if plan.config.fine_tune.half_res_training:
             finished = fine_tune(request, finished, context, stop)
+        if world.rendezvous is None:  # the script of this process may read the run folder next
+            context.control.wait_for_rank_zero()
     if world.rank == 0 and not request.quiet:
         stdout = SafeStream(sys.stdout)  # a closed pipe must not change the exit code
         if finished.was_complete:

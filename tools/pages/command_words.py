@@ -25,6 +25,7 @@ _NAMES = {
     ("configs", "name"): shipped_config_names(),
     ("models", "name"): list(MODELS),
     ("options", "words"): list(option_table()),
+    ("launch", "script"): [FILES],
 }
 
 
