@@ -102,7 +102,7 @@ def test_there_is_one_more_multiplier_than_drops(drops: tuple[float, ...], rates
         with pytest.raises(ConfigError) as error:
             resolve_layers(command_line=values)
         assert re.match(
-            rf"--lr-multipliers needs {rates} .* {len(drops)} drops?, got {count}$",
+            rf"--lr-multipliers needs {rates} .* {len(drops)} milestones?, got {count}$",
             str(error.value),
         )
 

@@ -173,7 +173,7 @@ def test_a_missing_value_or_an_unknown_option_does_not_hide_the_program() -> Non
         ("convoy train --lr 1", "`convoy train` is convoy's own command; run it without `convoy "),
         ("env -i A=1 python3 train.py", "env -i is not supported; pass only variables to env"),
         ("torchrun --nproc 2 train.py", "unknown program or launcher 'torchrun'; "),
-        ("pyton3 train.py", "unknown program or launcher 'pyton3'; did you mean python3? A comm"),
+        ("pyton3 train.py", "unknown program or launcher 'pyton3'; did you mean python3? a comm"),
         ("train --lr 1", "unknown program or launcher 'train'; did you mean train.py?"),
         ("bash train.sh", "unknown program or launcher 'bash'; a command starts with python3, a"),
         ("python3.x train.py", "unknown program or launcher 'python3.x'"),

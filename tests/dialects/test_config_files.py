@@ -340,7 +340,7 @@ def test_keys_without_effect_are_reported_with_their_lines(write: Write) -> None
             "replicas always have identical weights, which convoy checks",
         ),
         DroppedWord("configs.yml, line 5", "an exponent of 0 selects the default"),
-        DroppedWord("configs.yml, line 7", "the command line gives the run or checkpoint"),
+        DroppedWord("configs.yml, line 7", "the command line sets the run or checkpoint"),
     ]
 
 

@@ -136,7 +136,7 @@ def test_popart_switches_to_absolute_factors(update: int, factor: float) -> None
 def test_factors_that_do_not_fit_the_drops_are_refused() -> None:
     line = "--learning-rate-schedule 0.5 --learning-rate-decay 1,0.1,0.01"
 
-    with pytest.raises(Exception, match="needs 2 rates for 1 drop, got 3"):
+    with pytest.raises(Exception, match="needs 2 rates for 1 milestone, got 3"):
         rates("popart", line)
 
 
