@@ -53,6 +53,7 @@ complete -c convoy -n '__convoy_positional predict 0' -xa '(__fish_complete_dire
 complete -c convoy -n '__convoy_verb predict' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb predict' -l top-k -x -d 'classes per image [5]'
 complete -c convoy -n '__convoy_verb predict' -l batch-size -x -d 'images to run at a time [32]'
+complete -c convoy -n '__convoy_verb predict' -l model -x -d 'your own network, if the run has one'
 complete -c convoy -n '__convoy_verb predict' -l device -xa 'auto cpu cuda mps' -d '[cpu]'
 complete -c convoy -n '__convoy_verb predict' -l json -d 'print the predictions as JSON'
 complete -c convoy -n '__convoy_verb predict' -l csv -d 'print one line per image and class'

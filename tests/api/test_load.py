@@ -23,8 +23,7 @@ from convoy.data.sources.pixel_source import GeneratedSource
 from convoy.data.sources.shapes import ShapesSource
 from convoy.run import validation
 
-SAMPLES = 6
-BATCH = 4  # the last batch is smaller
+BATCH = 4
 TINY: dict[str, Any] = {
     "micro_batch_size": 4,
     "updates": 2,
@@ -64,11 +63,6 @@ class Pictures(torch.utils.data.Dataset[tuple[Image.Image, int]]):
         shape = (self.size + 3, self.size + 5, 3)
         pixels = np.random.default_rng(index).integers(0, 255, shape, np.uint8)
         return Image.fromarray(pixels), index % CLASSES
-
-
-class FewPictures(Pictures):
-    def __len__(self) -> int:
-        return SAMPLES
 
 
 class Recorder:
@@ -114,7 +108,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], convoy.
         if name not in runs:
             size = max(8, ALL[name].size)
             options = TINY | {"image_size": size} | dict(ALL[name].options)
-            data = (Pictures(size), FewPictures(size))
+            data = (Pictures(size), Pictures(size))
             output = folder / name.replace(" ", "-")
             runs[name] = convoy.train(data=data, output=output, **options)
         return runs[name]
@@ -130,8 +124,8 @@ def validate(run: convoy.Run, recorder: Recorder, **options: Any) -> tuple[Tenso
     return torch.cat(recorder.images), list(recorder.logits)
 
 
-def pictures(run: convoy.Run) -> FewPictures:
-    return FewPictures(run.config["image_size"])
+def pictures(run: convoy.Run) -> Pictures:
+    return Pictures(run.config["image_size"])
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -183,6 +177,20 @@ def test_every_network_can_be_copied_compiled_and_exported(
         assert torch.equal(exported(images), expected)
 
 
+@pytest.mark.parametrize("name", EXPORTED)
+def test_the_logits_depend_on_the_batch_size_by_rounding_only(
+    trained: Callable[[str], convoy.Run], recorder: Recorder, name: str
+) -> None:
+    run, data = trained(name), pictures(trained(name))
+    _, logits = validate(run, recorder, data=(data, data))
+    network = convoy.load(run)
+
+    with torch.inference_mode():
+        single = [network(network.transform(picture)[None]) for picture, _ in data]
+
+    torch.testing.assert_close(torch.cat(single), torch.cat(logits), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_a_network_compiled_by_the_inductor_differs_by_rounding_only(
     trained: Callable[[str], convoy.Run],
@@ -200,7 +208,7 @@ def test_a_network_compiled_by_the_inductor_differs_by_rounding_only(
 def test_a_run_in_16_bits_has_the_logits_of_validation(
     tmp_path: Path, recorder: Recorder, precision: str
 ) -> None:
-    data = (Pictures(12), FewPictures(12))
+    data = (Pictures(12), Pictures(12))
     options = TINY | {"model": "resnet8", "image_size": 12, "precision": precision}
     run = convoy.train(data=data, output=tmp_path / "run", **options)
     _, logits = validate(run, recorder, data=(data[1], data[1]))
@@ -310,7 +318,7 @@ class SmallData:
         return options, [row[0] for row in small_photos.contents(target, "validation")]
 
     def own(self) -> tuple[dict[str, Any], list[Any]]:
-        data = Pictures(16), FewPictures(16)
+        data = Pictures(16), Pictures(16)
         return {"data": data, "image_size": 16}, [picture for picture, _ in data[1]]
 
 
@@ -341,4 +349,5 @@ def test_the_transform_gives_the_images_of_validation_for_every_dataset(
     transform = convoy.load(run).transform
     inputs = torch.stack([transform(image) for image in originals])
 
-    assert torch.equal(inputs, images)
+    # A last batch with fewer images is padded.
+    assert torch.equal(inputs, images[: len(inputs)])

@@ -6,7 +6,16 @@ from typing import Any
 
 import convoy
 from convoy import events
+from convoy.data.preprocessing import ImageTransform
 from convoy.errors import ConvoyError
+from convoy.report.summary import Summary
+from convoy.run.import_export import ExportResult
+from convoy.run.prediction import ImageClassifier
+
+# What functions return, besides the classes of `convoy`.
+_RETURNED = (ImageClassifier, ImageTransform, Summary, ExportResult)
+# Classes that users create themselves.
+_CONSTRUCTED = (convoy.DistributedOptimizer, convoy.Infeed, convoy.Outfeed, convoy.Run)
 
 _HEAD = """# Python API
 
@@ -50,7 +59,9 @@ reason a process reads one item at a time.
 
 On the command line, `--model package.module:function` and `--data package.module:function` import
 such functions. A run does not import them by itself when it is resumed or loaded, because its
-folder may come from somebody else: give the option again.
+folder may come from somebody else: give the option again. From Python, give the network again:
+`convoy.load(run, model=make_network)`, and likewise for `validate`, `average`, `export` and
+`resume`. `load` and `export` do not need the dataset.
 
 ## Observers
 
@@ -58,19 +69,35 @@ folder may come from somebody else: give the option again.
 observer cannot change the run; one that raises is reported once and removed.
 """
 
+_RETURNED_HEAD = """
+## Returned objects
+
+`load` returns an `ImageClassifier`, whose `transform` is an `ImageTransform`; the `summary` of a
+run is a `Summary`; `export` returns an `ExportResult`, and `average` the event `Averaged`.
+"""
+
 
 def api_page() -> str:
     sections = [_HEAD, _events(), "\n## Functions and classes\n"]
     names = [name for name in convoy.__all__ if name != "__version__"]
     sections += [_entry(name, getattr(convoy, name)) for name in names if name != "ConvoyError"]
+    sections.append(_RETURNED_HEAD)
+    sections += [_class(value.__name__, value) for value in _RETURNED]
     return "".join([*sections, _errors()])
 
 
 def _entry(name: str, value: Any) -> str:
-    text = f"\n### convoy.{name}\n\n"
     if inspect.isclass(value):
-        return text + _docstring(value) + "".join(_members(value))
+        return _class(f"convoy.{name}", value)
+    text = f"\n### convoy.{name}\n\n"
     return text + f"```text\n{_signature(name, value)}\n```\n\n" + _docstring(value)
+
+
+def _class(name: str, value: type) -> str:
+    call = ""
+    if value in _CONSTRUCTED:
+        call = f"```text\n{_signature(value.__name__, value)}\n```\n\n"
+    return f"\n### {name}\n\n" + call + _docstring(value) + "".join(_members(value))
 
 
 def _signature(name: str, function: Any) -> str:
@@ -84,7 +111,8 @@ def _signature(name: str, function: Any) -> str:
         text = "**options" if parameter.kind is parameter.VAR_KEYWORD else str(parameter)
         lines.append(f"    {text},")
     returns = inspect.formatannotation(signature.return_annotation).strip("'")
-    text = "\n".join([f"{name}(", *lines, f") -> {returns}"])
+    end = f") -> {returns}" if not inspect.isclass(function) else ")"
+    text = "\n".join([f"{name}(", *lines, end])
     return re.sub(r"convoy\.[a-z_.]*\.|os\.", "", text)
 
 
