@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from convoy.data.infeed import Element, Infeed, as_element, describe_form
+from convoy.data.infeed import Element, Infeed, as_element, describe_form, has_same_form
 from convoy.engine.outfeed import current_iteration, map_tensors
 
 _loop_numbers = count()
@@ -137,7 +137,7 @@ class _Step:
             )
         converted = tuple(as_element(value) for value in values)
         for index, (new, old) in enumerate(zip(converted, self.carried, strict=True)):
-            if describe_form(new) != describe_form(old):
+            if not has_same_form(new, old):
                 raise TypeError(
                     f"body returned {describe_form(new)} as carried value {index}, which was "
                     f"{describe_form(old)} before"

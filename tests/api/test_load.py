@@ -162,6 +162,7 @@ def test_every_network_can_be_copied_compiled_and_exported(
     trained: Callable[[str], convoy.Run], recorder: Recorder, name: str
 ) -> None:
     del recorder  # one thread
+    torch.compiler.reset()  # it compiles the same function for a few modules only
     network, data = convoy.load(trained(name)), pictures(trained(name))
     images = torch.stack([network.transform(picture) for picture, _ in data])
     with torch.inference_mode():
