@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
@@ -160,7 +161,8 @@ def train(
 
     Raises:
         ConvoyError: The run could not start or failed; each subclass has one kind of reason.
-        KeyboardInterrupt: Ctrl-C was pressed. The state is saved, and `resume` continues.
+        KeyboardInterrupt: Ctrl-C was pressed. The state is saved, and `resume` continues. A second
+            Ctrl-C stops at once, without saving.
         SystemExit: The process received SIGTERM. The state is saved.
     """
     objects, names = register_objects(model, data)
@@ -203,7 +205,7 @@ def resume(
 
 def _run(request: RunRequest) -> Run:
     with restored_torch_settings():
-        outcome = start(request)
+        outcome = start(replace(request, keeps_process=True))
     return _raise_if_stopped(outcome)
 
 

@@ -37,9 +37,10 @@ print(convoy.predict(model, "photo.jpg"))
 ```
 
 Several processes start from a script or a notebook cell alike; `if __name__ == "__main__"` is not
-needed. Ctrl-C saves the run and raises `KeyboardInterrupt`. Under `torchrun`, the same script is
-one process of the run. The folder [examples](../examples) has a script for photos, your own
-network, your own dataset, fine-tuning and an observer.
+needed. Ctrl-C saves the run and raises `KeyboardInterrupt`; a second one raises it at once, without
+saving. Under `torchrun`, the same script is one process of the run. The folder
+[examples](../examples) has a script for photos, your own network, your own dataset, fine-tuning and
+an observer.
 
 ## Your own network and data
 
