@@ -45,6 +45,8 @@ EXPORTED = [
     "squeezenet",
 ]
 
+EXPORTED_TO_ONNX = ["resnet8 A", "efficientnet with proxy norm"]  # this takes long
+
 
 class Pictures(torch.utils.data.Dataset[tuple[Image.Image, int]]):
     """Random PIL images that are larger than the input of the network."""
@@ -266,7 +268,8 @@ def test_an_exported_network_runs_without_convoy(
     if format == "onnx":
         pytest.importorskip("onnxruntime")
     suffix = {"torch-export": ".pt2", "onnx": ".onnx"}[format]
-    for name in EXPORTED:
+    names = EXPORTED if format == "torch-export" else EXPORTED_TO_ONNX
+    for name in names:
         _export(trained(name), tmp_path / f"{name.replace(' ', '-')}{suffix}", format)
 
     command = [sys.executable, "-c", WITHOUT_CONVOY, str(tmp_path)]
@@ -274,7 +277,7 @@ def test_an_exported_network_runs_without_convoy(
 
     assert result.returncode == 0, result.stderr
     *rows, last = result.stdout.splitlines()
-    assert last == "no convoy" and len(rows) == len(EXPORTED)
+    assert last == "no convoy" and len(rows) == len(names)
     assert all(float(row.split()[1]) < 1e-4 for row in rows), rows
 
 
@@ -352,3 +355,80 @@ def test_the_transform_gives_the_images_of_validation_for_every_dataset(
 
     # A last batch with fewer images is padded.
     assert torch.equal(inputs, images[: len(inputs)])
+
+
+OWN_NETWORKS = """
+from torch import nn
+
+def make(num_classes):
+    layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(4, num_classes))
+
+def make_another():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 4))
+"""
+# In another process the network and the dataset of the runs are not known.
+LOAD_AGAIN = """
+import sys
+import torch, convoy, own_networks
+from convoy.errors import CheckpointError, ConfigError
+
+own, built_in, output = sys.argv[1:]
+try:
+    convoy.load(own)
+except ConfigError as error:
+    print(error)
+try:
+    convoy.load(own, model=own_networks.make_another)
+except CheckpointError as error:
+    print(error)
+images = torch.ones(2, 3, 12, 12)
+networks = own_networks.make, own_networks.make(4), "own_networks:make"
+for model in networks:
+    loaded = convoy.load(own, model=model)
+    torch.save(loaded(images), f"{output}-{networks.index(model)}.pt")
+convoy.export(own, f"{output}.pt2", model=own_networks.make, format="torch-export")
+print(convoy.load(built_in).classes)
+"""
+
+
+class Tensors(torch.utils.data.Dataset[tuple[Tensor, int]]):
+    """Tensors that are used as they are: only the plan of the run has their size."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full((3, 12, 12), float(index)), index % 4
+
+
+@pytest.mark.processes
+def test_a_run_with_the_users_own_code_is_loaded_in_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_networks.py").write_text(OWN_NETWORKS)
+    namespace: dict[str, Any] = {}
+    exec(OWN_NETWORKS, namespace)
+    own = convoy.train(
+        model=namespace["make"], data=(Tensors(), Tensors()), output=tmp_path / "own", **TINY
+    )
+    pictures = Pictures(12), Pictures(12)
+    options = TINY | {"model": "resnet8", "image_size": 12, "data": pictures}
+    built_in = convoy.train(output=tmp_path / "built-in", **options)
+
+    command = [sys.executable, "-c", LOAD_AGAIN, own, built_in, tmp_path / "out"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    assert result.returncode == 0, result.stderr
+    unknown, other, classes = result.stdout.splitlines()
+    assert "convoy.load(run, model=" in unknown and "--model package.module:function" in unknown
+    assert "does not match" in other
+    assert classes == str(Pictures.classes)
+    with torch.no_grad():
+        expected = convoy.load(own)(torch.ones(2, 3, 12, 12))
+    for index in range(3):
+        assert torch.equal(torch.load(tmp_path / f"out-{index}.pt"), expected)
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (20, 20)).save("photo.png")
+    predicted = [sys.executable, "-m", "convoy", "predict", "built-in", "photo.png", "--json"]
+    assert subprocess.run(predicted, capture_output=True).returncode == 0
