@@ -195,6 +195,7 @@ def test_the_logits_depend_on_the_batch_size_by_rounding_only(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # of torch itself
 def test_a_network_compiled_by_the_inductor_differs_by_rounding_only(
     trained: Callable[[str], convoy.Run],
 ) -> None:
