@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
         check_output(Path(args.sheet), args.override)
     from convoy.api.inference import load, predict_batches
 
-    model = load(args.source, device=args.device)
+    model = load(args.source, model=args.model, device=args.device)
     predictions: list[Prediction] = []
     with closing(make_bar(sys.stderr, "predicting", "images")) as progress:
         results = predict_batches(model, paths, args.top_k, args.batch_size)
@@ -134,6 +134,7 @@ def _make_parser() -> ConfigArgumentParser:
     add("images", metavar="IMAGE", nargs="*", help="file, folder, pattern or -")
     add("--top-k", type=int, default=5, metavar="N", help="number of classes to print [5]")
     add("--batch-size", type=int, default=32, metavar="N", help="images per batch [32]")
+    add("--model", metavar="MODULE:FUNCTION", help="your own network, if the run has one")
     devices = option_table()["device"].limit.choices
     add("--device", choices=devices, default="cpu", help="device to run on [cpu]")
     add("--json", action="store_true", help="print the predictions as JSON")

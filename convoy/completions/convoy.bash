@@ -10,7 +10,7 @@ _convoy_options() { # verb → options, older
     'train') options="--help --dry-run --config --config-path --dialect --help-all $_convoy_run" older=$_convoy_older ;;
     'resume') options="--help --checkpoint --override --help-all $_convoy_run" older=$_convoy_older ;;
     'validate') options="--help --json --config --config-path --dialect --help-all $_convoy_run" older=$_convoy_older ;;
-    'predict') options='--help --top-k --batch-size --device --json --csv --sheet --override' ;;
+    'predict') options='--help --top-k --batch-size --model --device --json --csv --sheet --override' ;;
     'average') options="--help --help-all $_convoy_run" older=$_convoy_older ;;
     'launch') options='--help --replicas --shards --threads' ;;
     'run') options="--help --dry-run --dialect --help-all $_convoy_run" older=$_convoy_older ;;

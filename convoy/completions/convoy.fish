@@ -54,6 +54,7 @@ complete -c convoy -n '__convoy_positional predict 0' -xa '(__fish_complete_dire
 complete -c convoy -n '__convoy_verb predict' -l help -d 'show this help message and exit'
 complete -c convoy -n '__convoy_verb predict' -l top-k -x -d 'number of classes to print [5]'
 complete -c convoy -n '__convoy_verb predict' -l batch-size -x -d 'images per batch [32]'
+complete -c convoy -n '__convoy_verb predict' -l model -x -d 'your own network, if the run has one'
 complete -c convoy -n '__convoy_verb predict' -l device -xa 'auto cpu cuda mps' -d 'device to run on [cpu]'
 complete -c convoy -n '__convoy_verb predict' -l json -d 'print the predictions as JSON'
 complete -c convoy -n '__convoy_verb predict' -l csv -d 'print one line per image and class'

@@ -247,12 +247,30 @@ def as_element(item: Any) -> Element:
 
 def check_same_structure(element: Any, first: Any, what: str) -> None:
     """Raise ValueError unless structure, shapes and dtypes are those of the first element."""
-    structure, expected = describe_structure(element), describe_structure(first)
-    if structure != expected:
+    if not has_same_structure(element, first):
+        structure, expected = describe_structure(element), describe_structure(first)
         raise ValueError(
             f"{what} is {structure}, but the first one is {expected}; "
             "all must have the same structure, shapes and dtypes (drop an incomplete last batch)"
         )
+
+
+def has_same_structure(element: Any, other: Any) -> bool:
+    """Whether structure, shapes and dtypes are equal. Called in every iteration of a loop."""
+    match element:
+        case Tensor():
+            is_tensor = isinstance(other, Tensor)
+            return is_tensor and element.shape == other.shape and element.dtype == other.dtype
+        case dict():
+            is_like = isinstance(other, dict) and [*element] == [*other]
+            return is_like and all(
+                has_same_structure(element[name], other[name]) for name in element
+            )
+        case tuple() | list():
+            is_like = isinstance(other, tuple | list) and len(element) == len(other)
+            return is_like and all(map(has_same_structure, element, other))
+        case _:
+            return type(element) is type(other)
 
 
 def describe_structure(element: Any) -> str:

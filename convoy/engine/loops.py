@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from convoy.data.infeed import Element, Infeed, as_element, describe_structure
+from convoy.data.infeed import Element, Infeed, as_element, describe_structure, has_same_structure
 from convoy.engine.outfeed import current_iteration, map_tensors
 
 _loop_numbers = count()
@@ -137,7 +137,7 @@ class _Step:
             )
         converted = tuple(as_element(value) for value in values)
         for index, (new, old) in enumerate(zip(converted, self.carried, strict=True)):
-            if describe_structure(new) != describe_structure(old):
+            if not has_same_structure(new, old):
                 raise TypeError(
                     f"body returned {describe_structure(new)} as carried value {index}, which was "
                     f"{describe_structure(old)} before"

@@ -27,7 +27,7 @@ _LAYER_ALIASES = {
     "conv_head": ("Top",),
     "classifier": ("output",),
 }
-_INVERTED_BLOCK = re.compile(r"blocks/(\d+)/(\d+)")
+_INVERTED_BLOCK = re.compile(r"(blocks/\d+/\d+)/(.+)")
 _DEPTHWISE = "conv_dw"
 _GATES = ("se/pool", "se")
 _PROJECTIONS = ("conv_pwl", "conv_pw")
@@ -44,7 +44,7 @@ def aliases(names: Sequence[str]) -> dict[str, str]:
             words["downsample_".join(name.rsplit("downsample/", 1))] = name
     blocks = _inverted_blocks(names)
     words.update(_efficientnet_aliases(blocks))
-    if "flatten" in names:
+    if "flatten" in names and len(blocks) > 1:  # a user's network may have other blocks, or none
         words.update(_mobilenet_aliases(names, blocks))
     return words | dict(_add_aliases(names))
 
@@ -67,8 +67,8 @@ def _inverted_blocks(names: Sequence[str]) -> dict[str, list[str]]:
     """The layers of each block, in order: `blocks/1/0` → `conv_pw`, `bn1`, …"""
     blocks: dict[str, list[str]] = {}
     for name in names:
-        if (match := _INVERTED_BLOCK.match(name)) is not None:
-            blocks.setdefault(match[0], []).append(name.removeprefix(f"{match[0]}/"))
+        if (match := _INVERTED_BLOCK.fullmatch(name)) is not None:
+            blocks.setdefault(match[1], []).append(match[2])
     return blocks
 
 
@@ -81,7 +81,8 @@ def _efficientnet_aliases(blocks: dict[str, list[str]]) -> Iterator[tuple[str, s
         word = f"block{int(group) + 1}{ascii_lowercase[int(repeat)]}"
         yield word, block
         yield f"{word}/b", f"{block}/{_DEPTHWISE}"
-        yield f"{word}/c", f"{block}/{next(part for part in _PROJECTIONS if part in parts)}"
+        for projection in [part for part in _PROJECTIONS if part in parts][:1]:
+            yield f"{word}/c", f"{block}/{projection}"
         for gate in _GATES:
             if gate in parts:
                 yield f"{word}/SE", f"{block}/{gate}"

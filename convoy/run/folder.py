@@ -38,6 +38,7 @@ class RunRequest:
     quiet: bool = False  # print no closing lines
     observers: tuple[Observer, ...] = ()  # besides the log and the display
     user_objects: "UserObjects | None" = None  # the user's own network and dataset, from Python
+    keeps_process: bool = False  # a second Ctrl-C raises KeyboardInterrupt; the process continues
 
 
 class RunFolder:

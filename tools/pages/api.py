@@ -6,7 +6,16 @@ from typing import Any
 
 import convoy
 from convoy import events
+from convoy.data.preprocessing import ImageTransform
 from convoy.errors import ConvoyError
+from convoy.report.summary import Summary
+from convoy.run.import_export import ExportResult
+from convoy.run.prediction import ImageClassifier
+
+# What functions return, besides the classes of `convoy`.
+_RETURNED = (ImageClassifier, ImageTransform, Summary, ExportResult)
+# Classes that users create themselves.
+_CONSTRUCTED = (convoy.DistributedOptimizer, convoy.Infeed, convoy.Outfeed, convoy.Run)
 
 _HEAD = """# Python API
 
@@ -28,7 +37,8 @@ print(convoy.predict(model, "photo.jpg"))
 ```
 
 With `replicas` or `shards`, worker processes start from a script or a notebook cell; the guard `if
-__name__ == "__main__"` is not needed. Ctrl-C saves the run and raises `KeyboardInterrupt`. Under
+__name__ == "__main__"` is not needed. Ctrl-C saves the run and raises `KeyboardInterrupt`; a second one raises
+it at once, without saving. Under
 `torchrun`, each process of the run executes the script. The folder [examples](../examples) has
 scripts for photos, your own network, your own dataset, fine-tuning, observers and your own loops,
 and a notebook.
@@ -51,12 +61,21 @@ reason a process reads one item at a time.
 
 On the command line, `--model package.module:function` and `--data package.module:function` import
 such functions. `resume` and `load` do not import code that a run folder names, because the folder
-may come from another person: pass the option again.
+may come from another person: pass the option again. From Python, pass the network
+again: `convoy.load(run, model=make_network)`, and likewise for `validate`, `average`, `export` and
+`resume`. `load` and `export` do not need the dataset.
 
 ## Observers
 
 `observers` are called with every event of a run. An event is one of the dataclasses below. An
 observer cannot change the run; one that raises is reported once and removed.
+"""
+
+_RETURNED_HEAD = """
+## Returned objects
+
+`load` returns an `ImageClassifier`, whose `transform` is an `ImageTransform`; the `summary` of a
+run is a `Summary`; `export` returns an `ExportResult`, and `average` the event `Averaged`.
 """
 
 
@@ -88,15 +107,23 @@ def api_page() -> str:
     sections = [_HEAD, _events()]
     for title, names in _NAMES.items():
         sections += [f"\n## {title}\n", *(_entry(name, getattr(convoy, name)) for name in names)]
+    sections.append(_RETURNED_HEAD)
+    sections += [_class(value.__name__, value) for value in _RETURNED]
     return "".join([*sections, _errors()])
 
 
 def _entry(name: str, value: Any) -> str:
+    if inspect.isclass(value):
+        return _class(f"convoy.{name}", value)
     text = f"\n### convoy.{name}\n\n"
-    docstring = _docstring(value)
-    if not inspect.isclass(value) or "**Arguments**" in docstring:
-        text += f"```text\n{_signature(name, value)}\n```\n\n"
-    return text + docstring + ("".join(_members(value)) if inspect.isclass(value) else "")
+    return text + f"```text\n{_signature(name, value)}\n```\n\n" + _docstring(value)
+
+
+def _class(name: str, value: type) -> str:
+    call = ""
+    if value in _CONSTRUCTED:
+        call = f"```text\n{_signature(value.__name__, value)}\n```\n\n"
+    return f"\n### {name}\n\n" + call + _docstring(value) + "".join(_members(value))
 
 
 def _signature(name: str, function: Any) -> str:
