@@ -23,6 +23,7 @@ fuzz: .venv/developed
 bench: .venv/developed
 	GOMP_SPINCOUNT=10000 $(BIN)/python benchmarks/loop_overhead.py
 	GOMP_SPINCOUNT=10000 $(BIN)/python benchmarks/checkpoint_stall.py
+	GOMP_SPINCOUNT=10000 $(BIN)/python benchmarks/repeat.py
 	$(BIN)/python benchmarks/pipeline.py stages
 	$(BIN)/python benchmarks/pipeline.py replicas
 	$(BIN)/python benchmarks/reduction.py

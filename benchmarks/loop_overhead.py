@@ -96,7 +96,7 @@ class PlainLoop:
 
 
 def _our_name(name: str) -> str:
-    """`blocks.4.conv1.weight` is our `layer2.1.conv1.weight`."""
+    """`blocks.4.conv1.weight` is convoy's `layer2.1.conv1.weight`."""
     words = name.split(".")
     if words[0] != "blocks":
         return name

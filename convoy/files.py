@@ -63,18 +63,18 @@ def write_atomically(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
 
 def check_output(path: Path, override: bool) -> None:
     if path.is_dir():
-        raise ConfigError(f"--output {path} is a folder; give a file name")
+        raise ConfigError(f"--output {path} is a folder; specify a file")
     if path.exists() and not override:
         raise ConfigError(f"{path} already exists; choose another --output, or add --override")
 
 
 def sync_folder(path: Path) -> None:
-    """Sync the names in a folder to disk."""
+    """Flush the entries of a folder to disk."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
     except OSError as error:
-        # Some network file systems do not support fsync of a folder; they commit names themselves.
+        # Some network file systems cannot fsync a folder; they commit entries themselves.
         if error.errno not in _FOLDER_SYNC_UNSUPPORTED:
             raise
     finally:
@@ -92,7 +92,7 @@ def make_folder(path: Path) -> None:
 
 
 def ensure_owner_access(path: Path, bits: int) -> None:
-    """Give the owner these permissions; a strict umask must not lock us out of our own files."""
+    """Give the owner these permissions; a strict umask must not make its own files unreadable."""
     mode = path.stat().st_mode
     if mode & bits != bits:
         path.chmod(mode | bits)

@@ -135,11 +135,11 @@ def handle_signals(
     """
     is_main = threading.current_thread() is threading.main_thread()
     handled = [sig for sig in signals if is_main and signal.getsignal(sig) != signal.SIG_IGN]
-    before = {number: signal.signal(number, handler) for number in handled}
+    previous_handlers = {number: signal.signal(number, handler) for number in handled}
     try:
         yield
     finally:
-        for number, previous in before.items():
+        for number, previous in previous_handlers.items():
             signal.signal(number, previous)
 
 

@@ -17,13 +17,13 @@ def near_names(name: str, known: Iterable[str], max_names: int = 3) -> list[str]
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return `did you mean a, b?`, or the known names if none is similar."""
+    """Return `did you mean a, b?`, or `choose from …` if none is similar."""
     names = sorted(known)
     near = near_names(name, names)
     if near:
         return f"did you mean {', '.join(near)}?"
     listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    return f"known: {listed}"
+    return f"choose from {listed}"
 
 
 class Registry(dict[str, T]):

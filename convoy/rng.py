@@ -29,9 +29,9 @@ def _mix(state: U64) -> U64:
     return state
 
 
-def key(*words: int | str) -> int:
+def key(*parts: int | str) -> int:
     """Derive the 64-bit key of a stream from its seed and names; NumPy integers count as int."""
-    text = "\x1f".join(_encode(word) for word in words)
+    text = "\x1f".join(_encode(part) for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 

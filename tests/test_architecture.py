@@ -109,6 +109,31 @@ def test_the_trainer_and_custom_loops_share_their_pieces(module: str, piece: str
     assert piece in import_graph(IMPORTS)[module]
 
 
+@pytest.mark.parametrize(
+    ("name", "users"),
+    [
+        ("PipelineExecutor", {"parallel.executor", "engine.pipeline"}),
+        ("GradientTree", {"run.parameter_groups", "engine.gradient_step"}),
+        ("repeat", {"engine.trainer", "engine.pipeline"}),
+        ("prefetch", {"data.loader", "data.infeed"}),
+        # `prefetch`, and the thread that writes checkpoints.
+        ("ThreadPoolExecutor", {"data.loader", "checkpoint.background"}),
+    ],
+)
+def test_a_piece_of_the_engine_is_used_by_the_trainer_and_by_custom_loops(
+    name: str, users: set[str]
+) -> None:
+    """`tests/engine/test_one_engine.py` counts the calls of both."""
+    callers = {
+        module.name.removeprefix("convoy.")
+        for module in MODULES
+        for call in module.calls
+        if ast.unparse(call.func) == name
+    }
+
+    assert callers == users
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "packages", [("config", "models", "planning", "dialects"), ("cli",)], ids=" and ".join

@@ -5,13 +5,15 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from convoy.api.keywords import NamedOptions
+from convoy.api.keywords import RunOptions
 from convoy.api.requests import (
-    GivenOptions,
     PathLike,
+    UserOptions,
     find_checkpoints,
     load_user_code,
     options_from_keywords,
+    register_objects,
+    settings_without_dataset,
 )
 from convoy.api.runs import restored_torch_settings
 from convoy.config.resolve import (
@@ -36,6 +38,7 @@ from convoy.run.start import inspect_data
 
 if TYPE_CHECKING:
     from convoy.run.import_export import ExportResult
+    from convoy.run.user_code import NetworkSource
     from convoy.run.validation import NetworkScore
 
 _COMPILED = "compiled"
@@ -68,20 +71,26 @@ class ValidationScore:
 
 def validate(
     *targets: PathLike,
+    model: "str | NetworkSource | None" = None,
+    data: Any = None,
     config: str | None = None,
     config_path: PathLike | None = None,
-    **options: Unpack[NamedOptions],
+    **options: Unpack[RunOptions],
 ) -> list[ValidationScore]:
     """Compute top-1, top-5 and loss on the validation split, with every sample exactly once.
 
     Args:
         *targets: Runs, all of whose checkpoints are validated, or checkpoints. Without a target,
             `random_weights=True` validates a newly initialized network.
+        model: Your own network, as for `train`, if the runs have one.
+        data: Your own dataset, likewise; or another dataset than that of the run.
         config: Named configuration of a checkpoint without its run.
         config_path: Path of your own configuration file, likewise.
         **options: Options that replace those of the run.
     """
-    requested = options_from_keywords({**options, "config": config, "config_path": config_path})
+    _, names = register_objects(model, data)
+    keywords = {**options, **names, "config": config, "config_path": config_path}
+    requested = options_from_keywords(keywords)
     scores = []
     with restored_torch_settings():
         for score in validate_targets([Path(target) for target in targets], requested):
@@ -92,15 +101,15 @@ def validate(
 
 
 def validate_targets(
-    targets: Sequence[Path], options: GivenOptions
+    targets: Sequence[Path], options: UserOptions
 ) -> Iterator[ValidationScore | CheckpointError]:
     """Validate checkpoint by checkpoint; every invalid option is refused before the first one."""
     options = _apply_compile_option(options)
-    found = [find_checkpoints(path) for path in targets]
+    checkpoints = [find_checkpoints(path) for path in targets]
     jobs: list[tuple[RunConfig, Sequence[Path | None]]] = [
-        (_resolve_config(_run_request(options, run)), paths) for paths, run in found
+        (_resolve_config(_run_request(options, run)), paths) for paths, run in checkpoints
     ]
-    if not found:
+    if not checkpoints:
         jobs = [(_resolve_config(_fresh_network_request(options)), [None])]
     return (score for config, paths in jobs for score in _scores(config, paths))
 
@@ -132,7 +141,7 @@ def _to_score(score: "NetworkScore", with_latency: bool) -> ValidationScore:
     )
 
 
-def _apply_compile_option(options: GivenOptions) -> GivenOptions:
+def _apply_compile_option(options: UserOptions) -> UserOptions:
     """Treat --compile as --backend compiled."""
     compile_setting = options.settings.get("compile")
     if compile_setting is None or not compile_setting.value:
@@ -150,20 +159,20 @@ def _resolve_config(request: RequestedOptions) -> RunConfig:
     return inspect_data(resolved)[0].config
 
 
-def _fresh_network_request(options: GivenOptions) -> RequestedOptions:
+def _fresh_network_request(options: UserOptions) -> RequestedOptions:
     """Return the request without a run, which requires --random-weights."""
     request = options.to_request()
     if setting_values(request.named_config | request.command_line).get("random_weights"):
         return request
-    missing = Problem("", "give a run or a checkpoint, or --random-weights")
+    missing = Problem("", "specify a run or a checkpoint, or use --random-weights")
     return replace(request, problems=[*request.problems, missing])
 
 
-def _run_request(options: GivenOptions, run: Settings) -> RequestedOptions:
+def _run_request(options: UserOptions, run: Settings) -> RequestedOptions:
     """Return the request for a run; a checkpoint without its run may use a named configuration."""
     problems = []
     if setting_values(options.settings).get("random_weights"):
-        text = "validates a new network; leave it out, or leave out the run"
+        text = "validates a new network; remove it, or remove the run"
         problems.append(Problem("--random-weights", text))
     return options.to_request(problems, run_settings=run)
 
@@ -171,27 +180,36 @@ def _run_request(options: GivenOptions, run: Settings) -> RequestedOptions:
 _STRATEGY = "weight_avg_strategy"
 
 
-def average(run: PathLike, **options: Unpack[NamedOptions]) -> Averaged:
+def average(
+    run: PathLike,
+    *,
+    model: "str | NetworkSource | None" = None,
+    data: Any = None,
+    **options: Unpack[RunOptions],
+) -> Averaged:
     """Average checkpoints of a run: the mean of the newest ones, or an exponential average.
 
     Args:
         run: The run folder.
+        model: Your own network, as for `train`, if the run has one.
+        data: Your own dataset, likewise.
         **options: For example `weight_avg_n=5` or `weight_avg_strategy="exponential"`.
 
     Returns:
         The path of the new checkpoint, and what it is the average of.
     """
+    _, names = register_objects(model, data)
     with restored_torch_settings():
-        return average_run(Path(run), options_from_keywords(options))
+        return average_run(Path(run), options_from_keywords({**options, **names}))
 
 
-def average_run(run: Path, options: GivenOptions) -> Averaged:
+def average_run(run: Path, options: UserOptions) -> Averaged:
     """Average the checkpoints of a run; the default is their mean."""
     problems = options.problems
     settings = read_run_settings(run / "config.yaml")
     load_user_code(settings | options.settings)
     if setting_values(options.settings).get(_STRATEGY) == "none":
-        text = "none computes no average; use mean or exponential, or leave it out"
+        text = "none computes no average; use mean or exponential, or remove it"
         problems = [*problems, Problem("--weight-avg-strategy", text)]
     if setting_values(settings).get(_STRATEGY, "none") == "none":
         settings[_STRATEGY] = Setting("mean", "convoy average")
@@ -223,6 +241,7 @@ def export(
     source: PathLike,
     output: PathLike | None = None,
     *,
+    model: "str | NetworkSource | None" = None,
     format: ExportFormat = "safetensors",
     naming: Naming | None = None,
     batch_size: int | None = None,
@@ -233,6 +252,7 @@ def export(
     Args:
         source: A run or a checkpoint.
         output: The file to write; by default the name of the model, in the current folder.
+        model: Your own network, as for `train`, if the run has one.
         format: Weights as safetensors, a torch.export program, or ONNX.
         naming: Names of the weights in safetensors.
         batch_size: Batch size of the exported program; None makes it dynamic.
@@ -240,14 +260,15 @@ def export(
     """
     path = None if output is None else str(Path(output))
     arguments = ExportArguments(format, naming, path, batch_size, override)
-    return export_checkpoint(Path(source), GivenOptions(), arguments)
+    _, names = register_objects(model, None)
+    return export_checkpoint(Path(source), options_from_keywords(names), arguments)
 
 
 def export_checkpoint(
-    source: Path, options: GivenOptions, arguments: ExportArguments
+    source: Path, options: UserOptions, arguments: ExportArguments
 ) -> "ExportResult":
     """Export a checkpoint; the written file is read back and compared."""
-    _, run = find_checkpoints(source)
+    run = settings_without_dataset(source)
     resolved = resolve_without_data(options.to_request(run_settings=run))
     form, suffix = arguments.format, FORMAT_SUFFIXES[arguments.format]
     output = arguments.output or resolved.config.network.model + suffix

@@ -37,7 +37,7 @@ def pipeline(
     outfeed_loss: bool = False,
     outfeed_mask: Sequence[bool] | None = None,
     accumulate_outfeed: bool = False,
-    accumulate_outfeed_dtype: torch.dtype | None = None,
+    accumulate_outfeed_dtype: torch.dtype | Callable[[Tensor], torch.dtype | None] | None = None,
     replicas: int | None = None,
     **guide_arguments: Any,
 ) -> Pipeline:
@@ -45,7 +45,8 @@ def pipeline(
 
     Alone, a process runs all stages. Started by `convoy launch` or torchrun, each process runs the
     stages of one device, and further processes are replicas; the trained weights are bitwise
-    identical. Without an optimizer the pipeline runs inference.
+    identical. Buffers, such as the running statistics of batch norm, are those of each replica.
+    Without an optimizer the pipeline runs inference.
 
     Args:
         stages: At least two functions or modules. The outputs of one are the arguments of the
@@ -76,7 +77,7 @@ def pipeline(
         outfeed_loss: Enqueue the loss instead of the outputs.
         outfeed_mask: True for each output that is not enqueued.
         accumulate_outfeed: Enqueue the sum over the micro-batches of an update.
-        accumulate_outfeed_dtype: Dtype of this sum.
+        accumulate_outfeed_dtype: Dtype of this sum, or a function from an output to its dtype.
         replicas: Number of replicas; by default the processes divided by the devices.
         **guide_arguments: Arguments of the IPU programming guide are rejected with the name that
             they have here.
@@ -90,7 +91,7 @@ class DistributedOptimizer(AccumulatingOptimizer):
     """Accumulates gradients and averages them over the replicas, around any torch optimizer.
 
     Call `backward` and `step` for each micro-batch; every `gradient_accumulation`-th step updates
-    the parameters. Each process that `convoy launch` or torchrun starts is a replica.
+    the parameters. Under `convoy launch` or torchrun, each process is a replica.
 
     Args:
         optimizer: Any torch optimizer.

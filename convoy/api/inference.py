@@ -10,18 +10,28 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from convoy.api.checkpoints import resolve_without_data
-from convoy.api.requests import GivenOptions, PathLike, find_checkpoints
+from convoy.api.requests import (
+    PathLike,
+    options_from_keywords,
+    register_objects,
+    settings_without_dataset,
+)
 from convoy.config.sections.parallel import DeviceConfig
 from convoy.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from convoy.run.prediction import ImageClassifier, ImageInput
+    from convoy.run.user_code import NetworkSource
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 def load(
-    source: PathLike, *, device: Device = "cpu", fold_batch_norm: bool = True
+    source: PathLike,
+    *,
+    model: "str | NetworkSource | None" = None,
+    device: Device = "cpu",
+    fold_batch_norm: bool = True,
 ) -> "ImageClassifier":
     """Load the network of a run or a checkpoint as a `torch.nn.Module` in eval mode.
 
@@ -31,6 +41,8 @@ def load(
 
     Args:
         source: A run, whose newest valid checkpoint is loaded, or a checkpoint.
+        model: Your own network, as for `train`, if the run has one. Its weights do not matter. The
+            dataset is not needed.
         device: Where to run the network.
         fold_batch_norm: Fold batch norm into the convolutions, as `convoy validate` does. Without
             it the module has the layers and weights of the run, for example to fine-tune it.
@@ -38,10 +50,12 @@ def load(
     from convoy.run.prediction import load_classifier
 
     path = Path(source)
-    _, run = find_checkpoints(path)
+    run = settings_without_dataset(path)
     if not run:
         raise ConfigError(f"{path} is not in a run folder, so its network is not known")
-    config = resolve_without_data(GivenOptions().to_request(run_settings=run)).config
+    _, names = register_objects(model, None)
+    options = options_from_keywords(names)
+    config = resolve_without_data(options.to_request(run_settings=run)).config
     return load_classifier(config, path, DeviceConfig(device=device), fold_batch_norm)
 
 

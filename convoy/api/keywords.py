@@ -15,9 +15,9 @@ class RunOptions(TypedDict, total=False):
     resnet_version: Literal["v1.5", "v1"]
     """Where a bottleneck block downsamples: v1.5 in its 3×3 convolution, v1 in its first …"""
     stem: Literal["auto", "small", "large"]
-    """First layers of a ResNet: small (a 3×3 convolution) for small images, large (a 7×7 …"""
+    """First layers of a ResNet."""
     shortcut_type: Literal["auto", "A", "B", "C", "first"]
-    """Residual shortcut: A zero-pads the channels, B projects where the shape changes, C …"""
+    """Residual shortcut."""
     conv_padding: Literal["symmetric", "same"]
     """Padding of strided layers: symmetric (PyTorch), or same (TensorFlow SAME: an odd pixel …"""
     input_image_padding: bool
@@ -29,15 +29,15 @@ class RunOptions(TypedDict, total=False):
     norm_eps: float
     """Epsilon added to the variance in normalization layers."""
     batchnorm_momentum: float
-    """Weight of a micro-batch's statistics in the running statistics of batch norm, as in …"""
+    """Momentum of the running statistics of batch norm, as in torch.nn.BatchNorm2d."""
     zero_init_last_norm: bool
-    """Initialize the scale of the last norm to zero in every bottleneck block without a …"""
+    """Initialize the weight of the last norm to zero in every bottleneck block without a …"""
     weight_init: Literal["pytorch", "tensorflow", "popart"]
     """Weight initialization as in Graphcore's PyTorch, TensorFlow or PopART example (pytorch …"""
     stable_norm: bool
     """Compute the variance in two passes, mean first."""
     enable_fast_groupnorm: bool
-    """Assign channels to the groups of group norm in turn: channel c belongs to group c mod G."""
+    """Interleave the groups of group norm: of G groups, channel c belongs to group c mod G."""
     full_precision_norm: bool
     """Keep the weights and biases of normalization layers in 32 bits in a 16-bit network."""
     cardinality: int
@@ -75,21 +75,23 @@ class RunOptions(TypedDict, total=False):
     proxy_recompute: bool
     """Recompute proxy normalization in the backward pass instead of storing its activations."""
     data_dir: str | PathLike[str] | None
-    """Directory of the dataset."""
+    """Folder of the dataset."""
     imagenet_data_path: str | PathLike[str] | None
+    validation_share: float
+    """Fraction of the images of each class to validate with, if the class folders are directly …"""
     image_size: int | None
-    """Width and height of the input images in pixels."""
+    """Input image size in pixels."""
     num_classes: int | None
     """Number of classes."""
     samples: int | None
-    """Number of training samples, for shapes, generated and synthetic data."""
+    """Number of training samples of shapes, generated and synthetic data."""
     dataset_percentage_to_use: int
     """Percentage of the training samples to use: a fixed subset, spread evenly over the …"""
     webdataset_percentage_to_use: int
     augment: bool
     """Apply random crops and flips, if the dataset supports them."""
     crop_rule: Literal["pytorch", "tensorflow"]
-    """Area of random crops from imagenet, as in Graphcore's example of that name: pytorch …"""
+    """Scale of random resized crops (imagenet only), as in Graphcore's examples: pytorch 8–100 …"""
     use_bbox_info: bool
     """Redraw random crops that miss the bounding box of the object (imagenet only)."""
     normalization_location: Literal["host", "device", "none"]
@@ -107,7 +109,7 @@ class RunOptions(TypedDict, total=False):
     dataloader_kind: Literal["threads", "processes"]
     """Run the data workers as threads or as processes."""
     dataloader_rebatch_size: int | None
-    """Number of samples a worker prepares at a time."""
+    """Number of samples that a worker prepares at a time."""
     dataset_cache: bool
     """Cache samples in memory: encoded files for imagenet, rendered images for shapes."""
     dataset_cache_mb: int
@@ -117,11 +119,11 @@ class RunOptions(TypedDict, total=False):
     bad_records: Literal["error", "skip"]
     """What to do with a record that cannot be read: stop with an error, or skip it and use …"""
     max_bad_records: int
-    """Maximum number of bad records to skip; one more stops the run."""
+    """Maximum number of bad records to skip; the run stops if there are more."""
     seed: int
     """Seed of all random numbers."""
     mixup_alpha: float
-    """Mixup with mixing weights from Beta(α, α); 0 disables mixup."""
+    """Alpha of mixup; 0 disables mixup."""
     cutmix_lambda_low: float
     """CutMix: smallest fraction of an image to keep."""
     cutmix_lambda_high: float
@@ -133,25 +135,26 @@ class RunOptions(TypedDict, total=False):
     hostside_image_mixing: bool
     """Apply mixup and CutMix on the host instead of the device."""
     micro_batch_size: int
-    """Samples per forward and backward pass of one replica."""
+    """Batch size of a forward and backward pass on one replica."""
     batch_size: int
     gradient_accumulation: int
-    """Micro-batches per replica to accumulate gradients over before each weight update."""
+    """Number of micro-batches per replica and optimizer step."""
     replicas: int
-    """Number of data-parallel replicas of the network, each with its own samples."""
+    """Number of data-parallel replicas of the network."""
     device_iterations: int
-    """Updates in a loop: signals are checked before each loop, which ends early at a report …"""
+    """Maximum number of updates between checks for stop signals."""
     epoch: float | None
     """Number of epochs to train."""
     epochs: float | None
     updates: int | None
-    """Number of weight updates to train, instead of --epoch."""
+    """Number of updates (optimizer steps) to train, instead of --epochs."""
     stop_after: int | None
     """Save a checkpoint and stop after this update (exit code 75)."""
     epochs_before: float
-    """Epochs that the initial weights have been trained for."""
+    """Number of epochs that the initial weights were trained for."""
+    start_epoch: float
     lr: float | None
-    """Initial learning rate."""
+    """Base learning rate, which warm-up and the schedule scale."""
     base_learning_rate_exponent: float | None
     """Set the learning rate to 2^N × samples per update, instead of --lr."""
     lr_schedule: Literal["step", "cosine", "exponential", "polynomial"]
@@ -159,17 +162,19 @@ class RunOptions(TypedDict, total=False):
     lr_decay: float
     """Multiplicative factor of learning rate decay (gamma in PyTorch): per milestone for step …"""
     lr_epoch_decay: Sequence[float]
-    """Epochs at which the step schedule drops the learning rate."""
+    """Milestones of the step schedule, in epochs."""
     lr_share_decay: Sequence[float]
-    """Fractions of the whole run at which the step schedule drops the learning rate."""
+    """Milestones of the step schedule, as fractions of the training length."""
     lr_multipliers: Sequence[float]
-    """Learning rates of the step schedule as multiples of --lr: the initial one, then one per …"""
+    """Learning rates of the step schedule as multiples of --lr: the first one, then one per …"""
     lr_drops: int | None
-    """Number of learning rate changes in the whole run, instead of --lr-scheduler-freq."""
+    """Number of learning rate changes during training, instead of --lr-scheduler-freq."""
     lr_scheduler_freq: float
     """Learning rate changes per epoch; 0 changes it at every update."""
     warmup_epoch: float
     """Epochs of linear learning rate warm-up."""
+    warmup_prefix: bool
+    """Start the cosine and exponential schedules after warm-up, so that the learning rate …"""
     poly_lr_decay_power: float
     """Exponent of the polynomial schedule."""
     poly_lr_end_ratio: float
@@ -183,9 +188,10 @@ class RunOptions(TypedDict, total=False):
     weight_decay: float
     """Weight decay (L2 penalty)."""
     weight_decay_spares: Literal["vectors", "norms", "nothing"]
-    """Parameters without weight decay: all vectors (norms and biases), norms only, or none …"""
+    """Parameters excluded from weight decay: vectors (norms and biases), norms, or nothing."""
+    weight_decay_exclude: Literal["vectors", "norms", "nothing"]
     rmsprop_decay: float
-    """Smoothing constant of RMSprop's running mean square (alpha in PyTorch)."""
+    """Smoothing constant of RMSprop (alpha in PyTorch)."""
     rmsprop_base_decay_exp: float | None
     """Set the smoothing constant of RMSprop to 1 − 2^N × samples per update, instead of …"""
     optimizer_eps: float
@@ -207,9 +213,9 @@ class RunOptions(TypedDict, total=False):
     gradient_mean_reduce_re: Sequence[str]
     """Regular expressions that match whole parameter names."""
     label_smoothing: float
-    """Label smoothing: fraction of the target that is spread evenly over the classes."""
+    """Amount of label smoothing."""
     label_smoothing_over: Literal["all", "others"]
-    """Classes that label smoothing spreads over: all, or only the incorrect ones (others)."""
+    """Classes that receive the smoothed part of the target: all, or only the incorrect ones …"""
     loss_scaling: float
     """Loss scale."""
     initial_loss_scaling: float | None
@@ -219,9 +225,9 @@ class RunOptions(TypedDict, total=False):
     on_nonfinite: Literal["stop", "skip"]
     """What to do if the loss or a gradient is not finite: stop before the update, or skip it."""
     max_skipped: int
-    """Maximum number of consecutive updates to skip with --on-nonfinite skip; one more stops …"""
+    """Maximum number of consecutive updates to skip with --on-nonfinite skip; the run stops if …"""
     precision: Literal["16.16", "16.32", "32.32"]
-    """Bit width of compute and of stored weights: 16.32 computes in 16 bits and stores weights …"""
+    """Bits of the arithmetic and of the stored weights."""
     half_type: Literal["float16", "bfloat16"]
     """16-bit floating-point type."""
     half_arithmetic: Literal["auto", "native", "emulated"]
@@ -285,11 +291,11 @@ class RunOptions(TypedDict, total=False):
     accumulator_dtype_rules: Sequence[str]
     """Dtypes of the accumulated gradients of some parameters, as PATTERN=DTYPE (fc.*=float32)."""
     gradient_reduction: Literal["auto", "mean", "running-mean", "sum"]
-    """How the gradients of an update are combined: mean, running-mean (which never exceeds the …"""
+    """How the gradients of an update are combined: mean, running-mean (which cannot overflow) …"""
     available_memory_proportion: Sequence[float]
     """Fraction of the device memory for the workspace of convolutions: one value for all …"""
     reduction: Literal["exact", "fast"]
-    """Gradient reduction over replicas: exact gives the same bits as one replica, fast uses …"""
+    """Gradient reduction over replicas: exact is bit-identical to training with one replica …"""
     overlap_reduction: bool
     """Overlap the gradient reduction with the last backward pass of an update."""
     max_cross_replica_buffer_size: int
@@ -330,12 +336,12 @@ class RunOptions(TypedDict, total=False):
     compile_only: bool
     """Prepare everything, then stop before the first update."""
     model_cache_path: str | PathLike[str] | None
-    """Directory of compiled stages, which are loaded from there instead of being compiled …"""
+    """Folder of compiled stages, which are loaded from there instead of being compiled again."""
     executable_cache_path: str | PathLike[str] | None
     force_recompile: bool
     """Compile again even if --model-cache-path contains the compiled stages."""
     tmp_execs: bool
-    """Compile in a temporary subdirectory of --model-cache-path, which is removed at the end."""
+    """Compile in a temporary folder inside --model-cache-path, which is removed at the end."""
     num_io_tiles: int
     """IPU tiles reserved for input and output."""
     enable_conv_dithering: bool
@@ -353,16 +359,16 @@ class RunOptions(TypedDict, total=False):
     offline_target_ipu_version: int | None
     """IPU generation to compile for."""
     checkpoint_output_path: str | PathLike[str] | None
-    """Run directory."""
+    """Folder of the run."""
     output: str | PathLike[str] | None
     init_path: str | PathLike[str] | None
-    """Initialize the weights from the newest valid checkpoint of this run, or from this …"""
+    """Initialize the weights from a checkpoint, or from the newest valid checkpoint of a run."""
     pretrained: str | PathLike[str] | None
-    """Initialize with pretrained weights that have torchvision or timm state_dict keys: a file …"""
+    """Load pretrained weights: a file with torchvision or timm state_dict keys, or …"""
     ckpts_per_epoch: int
     """Checkpoints per epoch; 0 writes none."""
     epochs_per_ckpt: int
-    """Epochs between two checkpoints; 0 uses --ckpts-per-epoch."""
+    """Epochs between checkpoints; 0 uses --ckpts-per-epoch."""
     checkpoint_save_freq: int
     ckpt_epochs_offset: int | None
     """Epochs before the first checkpoint."""
@@ -381,17 +387,17 @@ class RunOptions(TypedDict, total=False):
     norm_statistics: Literal["recompute", "average", "keep"]
     """Running statistics of averaged weights: recompute them on the training data, average …"""
     ema_decay: float
-    """Decay of an exponential moving average (EMA) of the weights, updated at every step …"""
+    """Decay of an exponential moving average (EMA) of the weights, which is updated at every …"""
     validation_mode: Literal["none", "during", "after"]
     """Validate during training, only after it, or never (none)."""
     validation_frequency: int
     """Epochs between validations, with --validation-mode during."""
     valid_batch_size: int
-    """Batch size of validation."""
+    """Batch size for validation."""
     random_weights: bool
     """Validate a newly initialized network; `convoy validate` then needs no run."""
     repeat: int
-    """Number of times `convoy validate` validates the same weights."""
+    """Number of times `convoy validate` repeats the validation."""
     latency: bool
     """Report the latency of a batch in `convoy validate`: mean and 99th percentile."""
     backend: Literal["torch", "compiled", "onnxruntime"]
@@ -401,17 +407,17 @@ class RunOptions(TypedDict, total=False):
     logs_per_epoch: int | None
     """Progress reports per epoch; 0 reports only at the end."""
     log_freq: int | None
-    """Updates between two progress reports, instead of --logs-per-epoch."""
+    """Updates between progress reports, instead of --logs-per-epoch."""
     log_dir: str | PathLike[str]
-    """Parent directory of new run directories."""
+    """Parent folder of new run folders."""
     name: str | None
-    """Name of the run directory."""
+    """Name of the run folder."""
     name_suffix: str | None
-    """Suffix of the name of the run directory."""
+    """Suffix of the name of the run folder."""
     progress: Literal["auto", "rich", "plain", "none"]
     """Progress display."""
     logs: bool
-    """Write a run directory."""
+    """Write a run folder."""
     disable_metrics: bool
     """Do not compute loss and accuracy for reports, to measure the highest speed."""
     analyze_nans: bool
@@ -437,6 +443,6 @@ class NamedOptions(RunOptions, total=False):
     """The same, with a network and a dataset by name."""
 
     model: str
-    """Network; `convoy models` lists them, and `package.module:function` names your own."""
+    """Network; `convoy models` lists them, and `package.module:function` selects your own."""
     data: str
-    """Dataset; `package.module:function` names your own."""
+    """Dataset; `package.module:function` selects your own."""

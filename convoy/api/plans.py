@@ -19,7 +19,7 @@ from convoy.run.start import inspect_data
 
 
 class Plan:
-    """What follows from the options of a run: batches, stages, memory, learning rates.
+    """The plan of a run: batches, stages, memory and learning rates, computed from its options.
 
     `print(plan)` shows it as `convoy plan` does.
     """

@@ -1,12 +1,13 @@
-"""Options as given on a command line or as keywords, and the checkpoints they apply to."""
+"""Options from a command line or keywords, and the checkpoints they apply to."""
 
+import json
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from convoy.config.flags import Dialect, canonical
 from convoy.config.named_configs import read_named_config
@@ -23,18 +24,23 @@ from convoy.config.schema import (
     raise_problems,
     reads_no_files,
     setting_values,
+    settings_from,
 )
 from convoy.errors import CheckpointError, ConfigError
-from convoy.files import FINE_TUNE_FOLDER
+from convoy.files import FINE_TUNE_FOLDER, storage_errors
 from convoy.registry import suggest
+from convoy.run.folder import RunFolder
 from convoy.text import quote_shortened
+
+if TYPE_CHECKING:
+    from convoy.run.user_code import UserObjects
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
-class GivenOptions:
-    """Options of a run as the user gave them, and the problems with them."""
+class UserOptions:
+    """Options of a run as the user passed them, and the problems with them."""
 
     settings: Settings = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
@@ -57,7 +63,7 @@ class GivenOptions:
             load_user_code(run_settings | settings)
             problems = [*self.problems, *extra_problems]
             if self.config or self.config_path:
-                text = "cannot be given: a run has its own configuration"
+                text = "cannot be combined with a run, which has its own configuration"
                 problems.append(Problem("--config", text))
             return RequestedOptions(settings, run_settings, problems)
         dialect = _find_dialect(self.dialect)
@@ -103,7 +109,30 @@ def load_user_code(settings: Settings) -> None:
         register_import_paths(settings)
 
 
-def options_from_keywords(keywords: Mapping[str, Any]) -> GivenOptions:
+def register_objects(model: Any, data: Any) -> "tuple[UserObjects | None, dict[str, str]]":
+    """Register what is not a name; return it, and the options `model` and `data` as names."""
+    names = {"model": model, "data": data}
+    named = {name: value for name, value in names.items() if isinstance(value, str)}
+    arguments = {name: value for name, value in names.items() if value is not None}
+    objects = {name: value for name, value in arguments.items() if name not in named}
+    if not objects:
+        return None, named
+    from convoy.run.user_code import OBJECT_PREFIX, UserObjects
+
+    labels = {name: f"{OBJECT_PREFIX}{_object_name(value)}" for name, value in objects.items()}
+    registered = UserObjects(
+        labels.get("model", ""), objects.get("model"), labels.get("data", ""), objects.get("data")
+    )
+    registered.register()
+    return registered, named | labels
+
+
+def _object_name(value: Any) -> str:
+    """A name of an object for messages and `config.yaml`."""
+    return str(getattr(value, "__name__", type(value).__name__)).strip("<>")
+
+
+def options_from_keywords(keywords: Mapping[str, Any]) -> UserOptions:
     """Check the names and values of keyword arguments; `config` names a configuration."""
     values = dict(keywords)
     config, config_path = values.pop("config", None), values.pop("config_path", None)
@@ -121,7 +150,7 @@ def options_from_keywords(keywords: Mapping[str, Any]) -> GivenOptions:
         except OptionTypeError as error:
             problems.append(Problem(f"{keyword}=", str(error)))
     problems += limit_problems(settings, lambda name, _: f"{name}=")
-    return GivenOptions(settings, problems, config, config_path and os.fspath(config_path))
+    return UserOptions(settings, problems, config, config_path and os.fspath(config_path))
 
 
 @cache
@@ -187,6 +216,23 @@ def find_checkpoints(path: Path) -> tuple[list[Path], Settings]:
     else:
         paths = [] if (path / "MANIFEST.json").exists() else _list_checkpoints(path)
     return paths or [path], read_run_settings(run_folder / "config.yaml") if run_folder else {}
+
+
+def settings_without_dataset(path: Path) -> Settings:
+    """The settings of the run that a checkpoint belongs to, for a verb that reads no data.
+
+    A dataset of the user is not needed then: the plan of the run has its size and classes.
+    """
+    settings = find_checkpoints(path)[1]
+    folder = find_run_folder(path)
+    if folder is None or ":" not in str(settings["data"].value):
+        return settings
+    with storage_errors("read", folder):
+        network = json.loads(RunFolder(folder).plan.read_bytes())["network"]
+    values = {"data": "generated", "num_classes": network["classes"]}
+    if settings["image_size"].value is None and not settings["half_res_training"].value:
+        values["image_size"] = network["image_size"]
+    return settings | settings_from("plan of the run", values)
 
 
 def find_run_folder(path: Path) -> Path | None:

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
@@ -13,6 +14,7 @@ from convoy.api.requests import (
     find_checkpoints,
     load_user_code,
     options_from_keywords,
+    register_objects,
 )
 from convoy.config.resolve import read_run_settings, resolve, resolve_resumed
 from convoy.config.schema import setting_values
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.figure import Figure
 
-    from convoy.run.user_code import NetworkSource, UserObjects
+    from convoy.run.user_code import NetworkSource
 
 Columns: TypeAlias = "dict[str, npt.NDArray[np.float64]]"
 
@@ -159,37 +161,15 @@ def train(
 
     Raises:
         ConvoyError: The run could not start or failed; each subclass has one kind of reason.
-        KeyboardInterrupt: Ctrl-C was pressed. The state is saved, and `resume` continues.
+        KeyboardInterrupt: Ctrl-C was pressed. The state is saved, and `resume` continues. A second
+            Ctrl-C stops at once, without saving.
         SystemExit: The process received SIGTERM. The state is saved.
     """
-    objects, names = _register_objects(model, data)
+    objects, names = register_objects(model, data)
     keywords = {**options, **names, "config": config, "config_path": config_path}
     resolved = resolve(options_from_keywords(keywords).to_request())
     quiet = resolved.config.report.progress == "none"
     return _run(RunRequest(resolved, quiet=quiet, observers=tuple(observers), user_objects=objects))
-
-
-def _register_objects(model: Any, data: Any) -> "tuple[UserObjects | None, dict[str, str]]":
-    """Register what is not a name; return it, and the options `model` and `data` as names."""
-    names = {"model": model, "data": data}
-    named = {name: value for name, value in names.items() if isinstance(value, str)}
-    arguments = {name: value for name, value in names.items() if value is not None}
-    objects = {name: value for name, value in arguments.items() if name not in named}
-    if not objects:
-        return None, named
-    from convoy.run.user_code import UserObjects
-
-    labels = {name: f"python:{_object_name(value)}" for name, value in objects.items()}
-    registered = UserObjects(
-        labels.get("model", ""), objects.get("model"), labels.get("data", ""), objects.get("data")
-    )
-    registered.register()
-    return registered, named | labels
-
-
-def _object_name(value: Any) -> str:
-    """A name of an object for messages and `config.yaml`."""
-    return str(getattr(value, "__name__", type(value).__name__)).strip("<>")
 
 
 def resume(
@@ -213,11 +193,11 @@ def resume(
         observers: As for `train`.
         **options: Options to change; those that the weights depend on need `override`.
     """
-    objects, names = _register_objects(model, data)
+    objects, names = register_objects(model, data)
     requested, folder = options_from_keywords({**options, **names}), Path(run)
-    before = read_run_settings(folder / "config.yaml")
-    load_user_code(before | requested.settings)
-    resolved = resolve_resumed(before, requested.settings, requested.problems, override)
+    run_settings = read_run_settings(folder / "config.yaml")
+    load_user_code(run_settings | requested.settings)
+    resolved = resolve_resumed(run_settings, requested.settings, requested.problems, override)
     source = None if checkpoint is None else Path(checkpoint)
     quiet = resolved.config.report.progress == "none"
     return _run(RunRequest(resolved, folder, source, override, quiet, tuple(observers), objects))
@@ -225,7 +205,7 @@ def resume(
 
 def _run(request: RunRequest) -> Run:
     with restored_torch_settings():
-        outcome = start(request)
+        outcome = start(replace(request, keeps_process=True))
     return _raise_if_stopped(outcome)
 
 

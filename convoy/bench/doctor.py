@@ -186,12 +186,12 @@ class Diagnosis:
     def _trial_lines(self) -> Iterator[str]:
         if not self.trials:
             return
-        wide = max(len(trial.setting) for trial in self.trials)
+        width = max(len(trial.setting) for trial in self.trials)
         yield ""
-        yield f"{'tried':<{wide}}  speedup, with its 95 % confidence interval"
+        yield f"{'tried':<{width}}  speedup, with its 95 % confidence interval"
         for trial in self.trials:
             result = "helps" if trial.helps else "no gain"
-            yield f"{trial.setting:<{wide}}  {trial.speedup}  {result}"
+            yield f"{trial.setting:<{width}}  {trial.speedup}  {result}"
         yield ""
         if not self.advice:
             yield "none of these settings makes this run faster on this machine"
@@ -293,15 +293,15 @@ def _measure_candidates(
         feeds.append(
             open_feed(config) if fresh else feed_from_source(config, opened.source, opened.device)
         )
-    spent: list[list[float]] = [[] for _ in feeds]
+    measured: list[list[float]] = [[] for _ in feeds]
     for number in range(rounds + 1):
         # Alternate the direction, so that no feed is always measured last.
         for position in range(len(feeds))[:: -1 if number % 2 else 1]:
-            spent[position].append(seconds(feeds[position]))
-    baseline, *others = [times[1:] for times in spent]  # the first round is the warmup
+            measured[position].append(seconds(feeds[position]))
+    baseline, *others = [times[1:] for times in measured]  # the first round is the warmup
     trials: dict[Candidate, Trial] = {}
     for candidate, times in zip(selected, others, strict=True):
-        speedups = [before / after for before, after in zip(baseline, times, strict=True)]
+        speedups = [old / new for old, new in zip(baseline, times, strict=True)]
         interval = bootstrap_interval(speedups)
         trials[candidate] = Trial(candidate.flag_text, interval, candidate.affects_weights)
     return trials

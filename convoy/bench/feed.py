@@ -162,12 +162,12 @@ class FeedTimer:
 
     def calibrate_updates(self, timed: TimedFeed, seconds: float) -> int:
         """Return how many updates take at least this long; this also warms up the feed."""
-        updates, spent = 1, self.seconds(timed, 1)
-        if spent < _SLOW_WARMUP_FACTOR * seconds:
-            spent = self.seconds(timed, 1)
-        while spent < seconds:
+        updates, elapsed = 1, self.seconds(timed, 1)
+        if elapsed < _SLOW_WARMUP_FACTOR * seconds:
+            elapsed = self.seconds(timed, 1)
+        while elapsed < seconds:
             updates *= 2
-            spent = self.seconds(timed, updates)
+            elapsed = self.seconds(timed, updates)
         return updates
 
     def rates(self, timed_feeds: Sequence[TimedFeed], seconds: float) -> list[float]:
@@ -185,18 +185,18 @@ class FeedTimer:
 
     def steps(self, seconds: float) -> tuple[StepCost, ...]:
         """Return the costs of an image, step by step, in a single worker."""
-        spent, batches = self._time_steps(), 1
-        if sum(spent.values()) < _SLOW_WARMUP_FACTOR * seconds:
-            spent, batches = dict.fromkeys(spent, 0.0), 0
-        while sum(spent.values()) < seconds:
+        step_seconds, batches = self._time_steps(), 1
+        if sum(step_seconds.values()) < _SLOW_WARMUP_FACTOR * seconds:
+            step_seconds, batches = dict.fromkeys(step_seconds, 0.0), 0
+        while sum(step_seconds.values()) < seconds:
             for name, lap in self._time_steps().items():
-                spent[name] = spent.get(name, 0.0) + lap
+                step_seconds[name] = step_seconds.get(name, 0.0) + lap
             batches += 1
         images = batches * self._open_feed.plan.batch.micro_batch_size
         by_worker = self._open_feed.plan.config.mixing.hostside_image_mixing
         in_loop = {_TRANSFER} if by_worker else {_TRANSFER, _MIX}
         return tuple(
-            StepCost(name, lap / images, name not in in_loop) for name, lap in spent.items()
+            StepCost(name, lap / images, name not in in_loop) for name, lap in step_seconds.items()
         )
 
     def _time_steps(self) -> dict[str, float]:
@@ -209,7 +209,7 @@ class FeedTimer:
         by_worker = feed.mixing.config.hostside_image_mixing
         buffer = transfer.allocate(len(ids), view.size)
         pixels = buffer.numpy() if transfer.sends_bytes else np.empty(buffer.shape, np.uint8)
-        lap, spent = _stopwatch()
+        lap, step_seconds = _stopwatch()
         view(ids, epoch, pixels, lap)
         if not transfer.sends_bytes:
             transfer.normalize_into(buffer, pixels)
@@ -224,7 +224,7 @@ class FeedTimer:
             mix.apply_channels_first(images)
             _synchronize(device)
             lap(_MIX)
-        return spent
+        return step_seconds
 
     def _reserve_updates(self, updates: int) -> int:
         """Reserve updates whose samples have not been used, and return the first."""
@@ -234,16 +234,16 @@ class FeedTimer:
 
 def _stopwatch() -> tuple[Callable[[str], None], dict[str, float]]:
     """Return a function that adds the time since its last call to the named step."""
-    spent: dict[str, float] = defaultdict(float)
+    step_seconds: dict[str, float] = defaultdict(float)
     last = perf_counter()
 
     def lap(name: str) -> None:
         nonlocal last
         now = perf_counter()
-        spent[name] += now - last
+        step_seconds[name] += now - last
         last = now
 
-    return lap, spent
+    return lap, step_seconds
 
 
 def _synchronize(device: torch.device) -> None:

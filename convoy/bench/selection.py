@@ -61,7 +61,7 @@ class _RunnerFlag:
         """Raise `OptionTypeError` if a value is invalid."""
         number = ValueType(float if self.is_number else str).parse([value])
         if self.is_number and number <= 0:
-            raise OptionTypeError(f"must be above 0, got {value}")
+            raise OptionTypeError(f"must be greater than 0, got {value}")
         if self.choices and value not in self.choices:
             raise OptionTypeError(
                 f"cannot be {quote_shortened(value)}; {suggest(value, self.choices)}"
@@ -190,14 +190,16 @@ def select_benchmarks(words: list[str], environment: Mapping[str, str]) -> Selec
 def strip_wandb_options(words: tuple[str, ...]) -> tuple[str, ...]:
     """Remove every option with wandb in its name, and its values."""
     remaining: list[str] = []
-    before = ""  # the option whose value may follow
+    previous = ""  # the option whose value may follow
     for word in words:
         if _is_wandb(word):
-            before = word
+            previous = word
             continue
         # `--wandb` itself is a switch and takes no value.
-        is_value = before not in ("", "--wandb") and "=" not in before and not word.startswith("-")
-        before = ""
+        is_value = (
+            previous not in ("", "--wandb") and "=" not in previous and not word.startswith("-")
+        )
+        previous = ""
         if not is_value:
             remaining.append(word)
     return tuple(remaining)
@@ -262,7 +264,7 @@ def _select_all(
     if excluded := len(variants) - len(selected):
         notes.append(
             f"{excluded} of {len(variants)} benchmarks are convergence runs and not selected; "
-            "add --include-convergence, or give their names"
+            "add --include-convergence, or list their names"
         )
     return [variant for group in selected.values() for variant in group]
 

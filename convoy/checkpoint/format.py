@@ -348,17 +348,17 @@ def _copy_tensor(tensor: Tensor, buffer: Tensor | None) -> Tensor:
 
 
 def check_match(
-    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], what: str = "model"
+    tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], what: str = "model"
 ) -> None:
     """Raise CheckpointError unless names, shapes and dtypes are exactly as expected."""
     mismatched = [
         f"{name} {describe_tensor(tensor)}, expected {describe_tensor(expected[name])}"
-        for name, tensor in found.items()
+        for name, tensor in tensors.items()
         if name in expected and describe_tensor(tensor) != describe_tensor(expected[name])
     ]
     problems = [
-        summarize_names("missing", [name for name in expected if name not in found]),
-        summarize_names("unexpected", [name for name in found if name not in expected]),
+        summarize_names("missing", [name for name in expected if name not in tensors]),
+        summarize_names("unexpected", [name for name in tensors if name not in expected]),
         summarize_names("with the wrong shape or dtype", mismatched),
     ]
     if any(problems):

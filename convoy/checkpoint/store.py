@@ -118,7 +118,7 @@ def remove_checkpoint(path: Path) -> None:
     shutil.rmtree(renamed)
 
 
-_REMEDY = "choose another --checkpoint-output-path; earlier checkpoints are untouched"
+_REMEDY = "choose another --output; earlier checkpoints are untouched"
 _storage_errors = partial(storage_errors, remedy=_REMEDY)
 _TEMPORARY_FOLDER = re.compile(r"(?:update-[0-9]+|write-test)\.tmp-[0-9a-f]{12}")
 _REPLACED_FOLDER = re.compile(r"(update-[0-9]+)\.old-[0-9a-f]{12}")
@@ -146,7 +146,7 @@ class CheckpointStore:
 
     def check_writable(self) -> None:
         """Check before the first update that checkpoints can be written."""
-        with _storage_errors("write in", self.folder, needed_bytes=1):
+        with _storage_errors("write to", self.folder, needed_bytes=1):
             make_folder(self.folder)
             with temporary_folder(self.folder / "write-test") as folder:
                 write_file(folder / "byte", [b"\n"])
@@ -168,7 +168,7 @@ class CheckpointStore:
         if target.exists() or target.is_symlink():
             if _has_same_files(target, manifest):
                 return
-            # A rename cannot replace a non-empty folder. `clean_up` restores it if we die here.
+            # A rename cannot replace a non-empty folder. `clean_up` restores it after a crash here.
             replaced = target.rename(temporary_name(target, "old"))
         self._verified.discard(manifest.update)
         folder.rename(target)
@@ -275,6 +275,6 @@ def max_weight_difference(run: Path, other: Path) -> float:
 
     Running statistics are ignored.
     """
-    ours, theirs = (find_checkpoint(path).contents.model for path in (run, other))
-    weights = [name for name in ours if ".running_" not in name]
-    return max(float((ours[name] - theirs[name]).abs().max()) for name in weights)
+    first, second = (find_checkpoint(path).contents.model for path in (run, other))
+    weights = [name for name in first if ".running_" not in name]
+    return max(float((first[name] - second[name]).abs().max()) for name in weights)

@@ -2,13 +2,14 @@
 
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from textwrap import wrap
 
-from convoy.api.requests import GivenOptions, find_in_other_dialects
+from convoy.api.requests import UserOptions, find_in_other_dialects
 from convoy.config.command_line import (
     ConfigArgumentParser,
+    RunHelp,
     add_flags,
     expand_prefixes,
     parse_flags,
@@ -18,18 +19,24 @@ from convoy.config.command_line import (
 from convoy.config.flags import canonical
 from convoy.config.schema import COMMAND_LINE, Problem, Setting, raise_problems
 
+TARGET_HELP = "folder of a run or of a checkpoint"
 _CONFIG_ARGUMENTS = ("config", "config_path", "dialect")
-# The options of a run that `--help` shows; `--help-all` shows all of them.
-COMMON_OPTIONS = {
-    "model and data": ("model", "pretrained", "data", "data_dir", "image_size"),
-    "length and batch": ("epoch", "micro_batch_size", "gradient_accumulation", "seed"),
+# The options of a run that `convoy train --help` shows; `--help-all` shows all of them.
+MODEL_AND_DATA = {"model and data": ("model", "pretrained", "data", "data_dir", "image_size")}
+_LENGTH_AND_BATCH = {
+    "length and batch": ("epoch", "micro_batch_size", "gradient_accumulation", "seed")
+}
+OPTIMIZER_OPTIONS = {
     "optimizer and regularization": (
         *("optimizer", "lr", "lr_schedule", "warmup_epoch", "weight_decay"),
         *("label_smoothing", "mixup_alpha"),
     ),
-    "devices": ("device", "replicas", "shards", "pipeline_schedule", "precision"),
-    "output": ("checkpoint_output_path",),
 }
+_DEVICES = ("device", "replicas", "shards", "pipeline_schedule", "precision")
+PLAN_HELP = RunHelp(
+    {**MODEL_AND_DATA, **_LENGTH_AND_BATCH, **OPTIMIZER_OPTIONS, "devices": _DEVICES}
+)
+TRAIN_HELP = RunHelp({**(PLAN_HELP.common or {}), "output": ("checkpoint_output_path",)})
 
 
 class _WideHelpFormatter(RawDescriptionHelpFormatter):
@@ -43,7 +50,7 @@ class _WideHelpFormatter(RawDescriptionHelpFormatter):
 
 
 @dataclass(frozen=True)
-class ParsedCommand(GivenOptions):
+class ParsedCommand(UserOptions):
     """A parsed command line: the options of a run and the arguments of the verb."""
 
     args: Namespace = field(default_factory=Namespace)
@@ -66,18 +73,23 @@ def parse_command(parser: ConfigArgumentParser, argv: list[str]) -> Namespace:
 
 
 def parse_run_command(
-    parser: ConfigArgumentParser, argv: list[str], takes_folder: bool = False
+    parser: ConfigArgumentParser,
+    argv: list[str],
+    run_help: RunHelp = TRAIN_HELP,
+    takes_folder: bool = False,
 ) -> ParsedCommand:
     """Parse the command line of a verb that takes the options of a run.
 
     With `takes_folder`, a positional argument is the folder of the dataset.
     """
     parser.usage = parser.usage or f"{parser.prog} [options]"
-    hint = "`--help-all` lists all options, `convoy options WORD` searches them."
-    parser.epilog = f"{parser.epilog}\n{hint}" if parser.epilog else hint
-    parser.add_argument("--help-all", action="help", help="show all options and exit")
+    hints = ["`--help-all` lists all options of a run, `convoy options WORD` searches them."]
+    if run_help.default_source:
+        hints.insert(0, f"Options that are not given keep the values of {run_help.default_source}.")
+    parser.epilog = "\n".join([*filter(None, [parser.epilog]), *hints])
+    parser.add_argument("--help-all", action="help", help="show all options of a run and exit")
     dialect = canonical()
-    add_flags(parser, dialect, None if "--help-all" in argv else COMMON_OPTIONS)
+    add_flags(parser, dialect, replace(run_help, common=None) if "--help-all" in argv else run_help)
     args, extra = parser.parse_known_args(expand_prefixes(argv, parser))
     parsed = parse_flags(args.flag_occurrences, dialect)
     folders = positional_arguments(extra)
@@ -91,13 +103,15 @@ def parse_run_command(
 
 def add_config_arguments(parser: ConfigArgumentParser) -> None:
     """Add the options that select a named configuration or a file."""
-    parser.add_argument("--config", metavar="NAME", help="named configuration; `convoy configs`")
-    parser.add_argument("--config-path", metavar="FILE", help="your own configuration file")
+    parser.add_argument(
+        "--config", metavar="NAME", help="named configuration (`convoy configs` lists them)"
+    )
+    parser.add_argument("--config-path", metavar="FILE", help="YAML file with options")
     parser.add_argument(
         "--dialect",
         metavar="NAME",
         default=canonical().name,
-        help="dialect of that file: convoy, pytorch, tensorflow or popart",
+        help="option names in that file: convoy, pytorch, tensorflow or popart [convoy]",
     )
 
 

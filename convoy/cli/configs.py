@@ -12,7 +12,7 @@ from convoy.config.schema import RequestedOptions, RunConfig, settings_as_yaml
 from convoy.errors import ConfigError, ExitCode
 from convoy.planning.plan import default_num_samples, plan_batch, plan_run
 
-DESCRIPTION = "List the named configurations, or show every resolved value of one."
+DESCRIPTION = "List the named configurations, or show all option values of one."
 
 # The columns of a row, except for its name and its problem.
 _COLUMNS = (
@@ -31,7 +31,7 @@ _COLUMN_TITLES = {
 
 def main(argv: list[str]) -> int:
     parser = make_parser("configs", DESCRIPTION)
-    parser.add_argument("name", nargs="?", metavar="NAME", help="configuration to show")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of a configuration")
     parser.add_argument("--json", action="store_true", help="print as JSON")
     args = parse_command(parser, argv)
     if args.name is not None:
@@ -89,10 +89,10 @@ def _format_table(rows: list[dict[str, Any]]) -> Iterator[str]:
         {key: "" if row[key] is None else str(row[key]) for key in _COLUMN_TITLES}
         for row in (_COLUMN_TITLES, *rows)
     ]
-    wide = {key: max(len(cell[key]) for cell in cells) for key in ("name", "model")}
+    width = {key: max(len(cell[key]) for cell in cells) for key in ("name", "model")}
     for cell in cells:
         yield (
-            f"{cell['name']:<{wide['name']}}  {cell['model']:<{wide['model']}}  "
+            f"{cell['name']:<{width['name']}}  {cell['model']:<{width['model']}}  "
             f"{cell['devices']:>7}  {cell['global_batch_size']:>6}  "
             f"{cell['updates_per_epoch']:>13}  {cell['problem']}".rstrip()
         )

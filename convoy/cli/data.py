@@ -18,7 +18,7 @@ from convoy.cli.args import (
     too_small_problems,
 )
 from convoy.cli.output import print_json, print_lines, print_note
-from convoy.config.command_line import ConfigArgumentParser
+from convoy.config.command_line import ConfigArgumentParser, RunHelp
 from convoy.config.resolve import ResolvedConfig, refuse_unavailable, resolve
 from convoy.config.schema import Problem, RunConfig, raise_problems, setting_values
 from convoy.errors import ExitCode
@@ -30,14 +30,15 @@ from convoy.run.start import fix_machine_values, inspect_data
 from convoy.text import pluralize
 
 FETCH_DESCRIPTION = """\
-Download a dataset from its official address. An interrupted download continues where it
+Download a dataset from its official URL. An interrupted download continues where it
 stopped, and every file is verified against its published checksum."""
 
 
 def run_fetch(argv: list[str]) -> int:
     parser = make_parser("data fetch", FETCH_DESCRIPTION)
-    parser.add_argument("name", choices=["cifar10", "cifar100"])
-    parser.add_argument("--data-dir", required=True, metavar="DIR", help="target folder")
+    names = ["cifar10", "cifar100"]
+    parser.add_argument("name", metavar="DATASET", choices=names, help=" or ".join(names))
+    parser.add_argument("--data-dir", required=True, metavar="DIR", help="folder to download to")
     args = parse_command(parser, argv)
     from convoy.data.download import ARCHIVES, fetch
 
@@ -50,8 +51,8 @@ def run_fetch(argv: list[str]) -> int:
 
 CONVERT_DESCRIPTION = """\
 Convert between class folders, TFRecord files and WebDataset files, with the same bytes,
-labels, boxes, names and order. If it is interrupted, the same command continues. A manifest with
-checksums is written last."""
+labels, boxes, names and order. If a conversion is interrupted, run the same command again to
+continue. A manifest with checksums is written last."""
 
 _SPLITS = ["train", "validation", "all"]
 _MAX_BAD_RECORDS = 10_000  # the manifest lists each of them
@@ -110,7 +111,7 @@ def _convert_problems(args: Namespace) -> Iterator[Problem]:
         yield Problem("--num-files", "must be at least 1")
     yield from too_small_problems(args, "records_per_file", "workers")
     if not 0 <= args.max_bad_records <= _MAX_BAD_RECORDS:
-        text = f"must be 0 … {_MAX_BAD_RECORDS}, got {args.max_bad_records}"
+        text = f"must be between 0 and {_MAX_BAD_RECORDS}, got {args.max_bad_records}"
         yield Problem("--max-bad-records", text)
     yield from too_small_problems(args, "shuffle", minimum=0)
 
@@ -119,24 +120,25 @@ def _parse_counts(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(count) for count in text.split(","))
     except ValueError as error:
-        raise ArgumentTypeError("takes whole numbers: 1024, or 1024,128") from error
+        raise ArgumentTypeError("takes integers: 1024, or 1024,128") from error
 
 
 def _parse_convert(argv: list[str]) -> Namespace:
     parser = make_parser("data convert", CONVERT_DESCRIPTION)
     add = parser.add_argument
     add("source", metavar="SOURCE", help="dataset to convert")
-    add("target", metavar="TARGET", help="folder: new, or that of an interrupted conversion")
+    target_help = "folder to write to: a new one, or that of an interrupted conversion"
+    add("target", metavar="TARGET", help=target_help)
     formats = ["folder", "tfrecord", "webdataset"]
     add("--to", required=True, choices=formats, help="format to write")
     add("--split", default="all", choices=_SPLITS, help="split to convert [all]")
-    files_help = "number of files, for both splits or for each (train,validation)"
+    files_help = "number of files: one number for both splits, or train,validation"
     add("--num-files", type=_parse_counts, metavar="N[,M]", help=files_help)
-    add("--records-per-file", type=int, metavar="N", help="records in each file [1024]")
+    add("--records-per-file", type=int, metavar="N", help="records per file [1024]")
     # The former spellings; elsewhere --shards is the number of pipeline stages.
     add("--shards", dest="num_files", type=_parse_counts, help=SUPPRESS)
     add("--shard-records", dest="records_per_file", type=int, help=SUPPRESS)
-    add("--shuffle", type=int, metavar="SEED", help="write in a random order with this seed")
+    add("--shuffle", type=int, metavar="SEED", help="shuffle the records with this seed")
     _add_workers(parser)
     bad_help = "stop at an invalid record, or skip it [error]"
     add("--bad-records", default="error", choices=["error", "skip"], help=bad_help)
@@ -146,12 +148,12 @@ def _parse_convert(argv: list[str]) -> Namespace:
 
 
 def _add_workers(parser: ConfigArgumentParser) -> None:
-    cores, text = usable_core_count(), "threads; default: one per core"
+    cores, text = usable_core_count(), "number of threads [one per core]"
     parser.add_argument("--workers", type=int, default=cores, metavar="N", help=text)
 
 
 VERIFY_DESCRIPTION = """\
-Read a whole dataset, verify checksums and decode every image, and list each invalid
+Read a whole dataset, verify its checksums, decode every image, and list each invalid
 record with its file, offset and reason. Supports class folders, TFRecord and WebDataset files, and
 CIFAR. Exits with 0 if everything is valid, with 3 otherwise."""
 
@@ -159,7 +161,7 @@ CIFAR. Exits with 0 if everything is valid, with 3 otherwise."""
 def run_verify(argv: list[str]) -> int:
     parser = make_parser("data verify", VERIFY_DESCRIPTION)
     add = parser.add_argument
-    add("folder", metavar="DIR", help="data folder")
+    add("folder", metavar="DIR", help="folder of the dataset")
     add("--split", default="all", choices=_SPLITS, help="split to read [all]")
     _add_workers(parser)
     add("--no-decode", dest="decode", action="store_false", help="check image headers only")
@@ -193,8 +195,20 @@ def run_verify(argv: list[str]) -> int:
 BENCH_DESCRIPTION = """\
 Measure the data loading throughput of a run without its model: images are read, augmented,
 normalized and collated as in training. An element is one micro-batch, copied as in a transfer to a
-device. --epochs and --elements set the length; default: 2 epochs of 512 elements or of all data.
-With --doctor: find the bottleneck of a training run, and measure which settings speed it up."""
+device. --epochs and --elements set the length; default: 2 epochs of 512 elements, or of all data if
+it has fewer. With --doctor, find the bottleneck of a training run and measure which settings speed
+it up."""
+
+_DATA_OPTIONS = ("data", "data_dir", "image_size", "seed")
+_AUGMENTATION = ("augment", "crop_rule", "mixup_alpha", "cutmix_lambda_low", "cutmix_lambda_high")
+_BENCH_HELP = RunHelp(
+    {
+        "data": (*_DATA_OPTIONS, "micro_batch_size", "epoch"),
+        "loading": ("dataloader_worker", "dataloader_kind", "prefetch_depth", "dataset_cache"),
+        "augmentation": _AUGMENTATION,
+    },
+    texts={"epoch": "Number of epochs to measure. [2]"},
+)
 
 _FEED_OPTIONS = ("dataloader_worker", "enable_recompute", "offload_optimizer")
 _MAX_SAMPLES_PER_UPDATE = 64  # accumulating more would only take longer
@@ -247,7 +261,7 @@ def _bench_problems(line: ParsedCommand) -> Iterator[Problem]:
     yield from _fractional_epoch_problems(line, "--epochs")
     yield from too_small_problems(line.args, "elements")
     if rate is not None and not (0 < rate < math.inf):
-        yield Problem("--model-rate", f"must be above 0 and finite, got {rate:g}")
+        yield Problem("--model-rate", f"must be a finite number greater than 0, got {rate:g}")
     if rate is not None and not line.args.doctor:
         yield Problem("--model-rate", "requires --doctor")
 
@@ -255,28 +269,39 @@ def _bench_problems(line: ParsedCommand) -> Iterator[Problem]:
 def _fractional_epoch_problems(line: ParsedCommand, spelling: str) -> Iterator[Problem]:
     epoch = setting_values(line.settings).get("epoch")
     if epoch is not None and epoch % 1:
-        yield Problem(spelling, f"must be a whole number here, got {epoch:g}")
+        yield Problem(spelling, f"must be an integer here, got {epoch:g}")
 
 
 def _parse_bench(argv: list[str]) -> ParsedCommand:
     parser = make_parser("data bench", BENCH_DESCRIPTION)
-    rate_help = "images/s of the model; default: measured in a short training run"
+    rate_help = "throughput of the model in images/s [measured in a short training run]"
     add = parser.add_argument
-    add("--elements", type=int, metavar="N", help="micro-batches per epoch [512]")
+    add("--elements", type=int, metavar="N", help="elements (micro-batches) per epoch [512]")
     add("--no-copy", dest="copy", action="store_false", help="do not copy the elements")
-    add("--doctor", action="store_true", help="find the bottleneck, and settings that help")
+    add("--doctor", action="store_true", help="find the bottleneck and faster settings")
     add("--model-rate", type=float, metavar="X", help=rate_help)
     add("--json", action="store_true", help="print the results as JSON")
     add_config_arguments(parser)
-    return parse_run_command(parser, argv)
+    return parse_run_command(parser, argv, _BENCH_HELP)
 
 
 SHOW_DESCRIPTION = """\
-Write a picture of samples exactly as the network gets them, except for the normalization:
-a row for each sample, a column for each epoch, starting at --epoch (1 is the first). With --split
-validation: samples spread over that split, each with its label below."""
+Write an image of samples as the network receives them, but without normalization: one
+row per sample, one column per epoch, starting at --epoch (counted from 1). With --split validation,
+show samples spread evenly over that split, each with its label below."""
 
 _OUTPUT = "checkpoint_output_path"  # `--output` is a file here
+_SHOW_HELP = RunHelp(
+    {
+        "data": (*_DATA_OPTIONS, "epoch"),
+        "augmentation": _AUGMENTATION,
+        "output": (_OUTPUT,),
+    },
+    texts={
+        "epoch": "Epoch of the first column, counted from 1. [1]",
+        _OUTPUT: "File to write, with the suffix .png. [samples.png]",
+    },
+)
 
 
 def run_show(argv: list[str]) -> int:
@@ -285,10 +310,10 @@ def run_show(argv: list[str]) -> int:
     add = parser.add_argument
     add("--rows", type=int, default=8, metavar="N", help="rows of images [8]")
     add("--columns", type=int, default=8, metavar="N", help="columns of images [8]")
-    add("--split", choices=["train", "validation"], default="train")
+    add("--split", choices=["train", "validation"], default="train", help="split to show [train]")
     add("--override", action="store_true", help="overwrite an existing file")
     add_config_arguments(parser)
-    line = parse_run_command(parser, argv)
+    line = parse_run_command(parser, argv, _SHOW_HELP)
     args, values = line.args, setting_values(line.settings)
     output = Path(values.get(_OUTPUT) or "samples.png")
     resolved = resolve(line.to_request(_show_problems(line, output), exclude=(_OUTPUT, "epoch")))
@@ -315,10 +340,10 @@ def _show_problems(line: ParsedCommand, output: Path) -> Iterator[Problem]:
 
 ACTIONS = {
     "convert": (run_convert, "convert between class folders, TFRecord and WebDataset"),
-    "verify": (run_verify, "read a whole dataset, and list every invalid record"),
+    "verify": (run_verify, "read a whole dataset and list all invalid records"),
     "fetch": (run_fetch, "download a dataset and verify its checksums"),
     "bench": (run_bench, "measure data loading throughput; with --doctor, find the bottleneck"),
-    "show": (run_show, "write a picture of samples as training sees them"),
+    "show": (run_show, "write an image of augmented samples"),
 }
 _ACTION_LIST = "\n".join(f"  {name:<8} {text}" for name, (_, text) in ACTIONS.items())
 DESCRIPTION = (
@@ -328,7 +353,7 @@ DESCRIPTION = (
 
 def main(argv: list[str]) -> int:
     parser = make_parser("data", DESCRIPTION)
-    parser.add_argument("action", choices=list(ACTIONS))
+    parser.add_argument("action", metavar="ACTION", choices=list(ACTIONS), help="listed above")
     args = parse_command(parser, argv[:1])
     run, _ = ACTIONS[args.action]
     return run(argv[1:])

@@ -19,14 +19,15 @@ VERB_GROUPS = {
     "train and use": {
         "train": "train a network; without options, a small ResNet on built-in data",
         "resume": "resume a run from its newest valid checkpoint, bit-exactly",
-        "validate": "top-1 and top-5 accuracy and loss of checkpoints",
+        "validate": "compute the top-1 and top-5 accuracy and loss of checkpoints",
         "predict": "predict the classes of images",
         "average": "average checkpoints into one",
-        "run": "run a command line of Graphcore's IPU example applications as written",
+        "launch": "run a Python script in several processes",
+        "run": "run a command of Graphcore's IPU examples unchanged",
     },
     "plan and verify": {
         "plan": "show batch, stages, schedule, memory and learning rate without training",
-        "prove": "train in many layouts and check that the weights are bit-identical",
+        "prove": "train with different numbers of stages and replicas and compare the weights",
     },
     "data": {
         "data": "fetch, convert, verify, benchmark and show datasets",
@@ -117,21 +118,23 @@ def _dispatch(argv: list[str]) -> int:
 def call_verb(name: str, argv: list[str]) -> int:
     """Import the module of a verb and call it."""
     if name not in VERBS:
-        raise ConfigError(f"unknown verb {name!r}; {suggest(name, VERBS)}")
+        raise ConfigError(f"unknown command {name!r}; {suggest(name, VERBS)}")
     code: int = resolve_name(f"convoy.cli.{_FUNCTIONS.get(name, f'{name}:main')}")(argv)
     return code
 
 
 def help_text() -> str:
     groups = "\n\n".join(
-        "\n".join([f"{title}:", *(f"  {name:<10} {text}" for name, text in verbs.items())])
+        "\n".join([f"{title}:", *(f"  {name:<11} {text}" for name, text in verbs.items())])
         for title, verbs in VERB_GROUPS.items()
     )
     return (
-        "usage: convoy VERB [options]\n\n"
+        "usage: convoy COMMAND [options]\n\n"
         "Train image classifiers with pipeline and data parallelism.\n\n"
         f"{groups}\n\n"
-        "  --debug    print the traceback of an error\n"
-        "  --version  print the version\n\n"
-        "`convoy VERB --help` describes a verb."
+        "options:\n"
+        "  -h, --help  show this help message and exit\n"
+        "  --debug     print the traceback of an error\n"
+        "  --version   print the version\n\n"
+        "`convoy COMMAND --help` describes a command."
     )

@@ -24,7 +24,7 @@ before and after each possible split point."""
 def main(argv: list[str]) -> int:
     parser = make_parser("models", DESCRIPTION)
     add = parser.add_argument
-    add("name", nargs="?", metavar="NAME", help="model whose layers to show")
+    add("name", nargs="?", metavar="NAME", help="name of a model")
     add("--splits", action="store_true", help="show the cost on both sides of each split point")
     add("--json", action="store_true", help="print as JSON")
     args = parse_command(parser, argv)
@@ -67,24 +67,24 @@ def network_rows() -> list[dict[str, Any]]:
 
 
 def _format_table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    wide = max(len(row["name"]) for row in rows)
+    width = max(len(row["name"]) for row in rows)
     yield (
-        f"{'name':<{wide}} {'parameters':>12} {'multiply-adds':>14} {'activations':>12} "
+        f"{'name':<{width}} {'parameters':>12} {'multiply-adds':>14} {'activations':>12} "
         f"{'image':>6} {'classes':>8}"
     )
     for row in rows:
         yield (
-            f"{row['name']:<{wide}} {row['parameters']:>12,} {format_si(row['macs']):>14} "
+            f"{row['name']:<{width}} {row['parameters']:>12,} {format_si(row['macs']):>14} "
             f"{format_si(row['activation_bytes']) + 'B':>12} {row['image_size']:>6} "
             f"{row['classes']:>8}"
         )
 
 
 def _format_layer_table(costs: Sequence[LayerCost]) -> Iterator[str]:
-    wide = max(len(cost.name) for cost in costs)
-    yield f"{'layer':<{wide}} {'parameters':>12} {'multiply-adds':>14}  output shapes"
+    width = max(len(cost.name) for cost in costs)
+    yield f"{'layer':<{width}} {'parameters':>12} {'multiply-adds':>14}  output shapes"
     for cost in costs:
         shapes = " + ".join(
             f"{shape.channels}×{shape.size}×{shape.size}" for shape in cost.output_shapes
         )
-        yield f"{cost.name:<{wide}} {cost.parameters:>12,} {format_si(cost.macs):>14}  {shapes}"
+        yield f"{cost.name:<{width}} {cost.parameters:>12,} {format_si(cost.macs):>14}  {shapes}"

@@ -11,6 +11,7 @@ from convoy.config.option import Option, format_value
 from convoy.config.option_docs import (
     SUPPORT_LABELS,
     availability_as_text,
+    default_as_text,
     json_schema,
     options_summary,
     support_as_text,
@@ -22,8 +23,8 @@ from convoy.registry import near_names
 from convoy.text import printable
 
 DESCRIPTION = """\
-List every option with its default, where it has an effect, and its help. The name of an
-option shows its details; any other word searches names and help texts. An option marked *
+List all options with the devices they work on, their defaults and their help. With names
+of options, show their details; with other words, search names and help texts. An option marked *
 has values that are not available in this version."""
 
 _FLAGS = ("--help", "--json", "--schema")
@@ -39,7 +40,7 @@ def main(argv: list[str]) -> int:
     )
     args = parse_command(parser, [_strip_dashes(word) for word in argv])
     if args.schema and args.words:
-        raise ConfigError("--schema covers all options; leave out the names")
+        raise ConfigError("--schema covers all options; remove the names")
     named = _named_options(args.words)
     rows = named or _search(args.words)
     if args.schema:
@@ -49,7 +50,7 @@ def main(argv: list[str]) -> int:
     elif named:
         print("\n\n".join("\n".join(_format_details(row)) for row in named))
     else:
-        width = max(len(row.flag) for row in rows)
+        width = max(len(row.shown_flag) for row in rows)
         footer = [] if args.words else ["", f"{options_summary()} (*)"]
         print("\n".join([*(_line(row, width) for row in rows), *footer]))
     return ExitCode.DONE
@@ -76,24 +77,32 @@ def option_row(row: Option) -> dict[str, Any]:
 
 
 def _line(row: Option, width: int) -> str:
+    default, described = format_value(row.default), default_as_text(row)
+    text = row.help if described == default else f"{row.help} [{described}]"
     where = SUPPORT_LABELS[row.support] + "*" * (unavailable_choices(row) is not None)
-    return f"{row.flag:<{width}} {where:<15} {format_value(row.default):<12} {row.help}"
+    return f"{row.shown_flag:<{width}} {where:<15} {default:<12} {text}"
 
 
 def _format_details(row: Option) -> list[str]:
     facts = {
-        "default": format_value(row.default),
+        "default": default_as_text(row),
         "type": str(row.value_type),
         "limits": str(row.limit),
-        "also": " ".join(row.aliases),
+        "also": " ".join(name for name in (row.flag, *row.aliases) if name != row.shown_flag),
         "environment": row.env_var,
         "YAML key": row.name,
-        "effect": support_as_text(row) or "on any device",
+        "device": support_as_text(row) or "any",
         "available": availability_as_text(row),
-        "on resume": "may change" if row.changeable_on_resume else "changes need --override",
+        "on resume": _resume_text(row),
     }
     lines = [f"  {name:<12} {fact}" for name, fact in facts.items() if fact]
-    return [row.flag, f"  {row.help}", *lines]
+    return [row.shown_flag, f"  {row.help}", *lines]
+
+
+def _resume_text(row: Option) -> str:
+    if row.fixed_reason:
+        return f"cannot be set: {row.fixed_reason}"
+    return "can be changed" if row.changeable_on_resume else "changes need --override"
 
 
 def _named_options(words: list[str]) -> list[Option]:
@@ -107,9 +116,9 @@ def _named_options(words: list[str]) -> list[Option]:
 def _search(words: list[str]) -> list[Option]:
     """The options whose names or help texts contain one of the words; all without words."""
     rows = list(option_table().values())
-    found = {word: [row for row in rows if _matches(row, word)] for word in words}
-    raise_problems(_unknown(word) for word in words if not found[word])
-    return [row for row in rows if not words or any(row in found[word] for word in words)]
+    matches = {word: [row for row in rows if _matches(row, word)] for word in words}
+    raise_problems(_unknown(word) for word in words if not matches[word])
+    return [row for row in rows if not words or any(row in matches[word] for word in words)]
 
 
 def _matches(row: Option, word: str) -> bool:
@@ -135,7 +144,8 @@ def _strip_dashes(word: str) -> str:
 
 
 COMPLETION_DESCRIPTION = """\
-Print a script that completes verbs, options and their values in a shell. Install it with
+Print a script that completes commands, options and their values in a shell. Install it
+with
   bash   convoy completion bash > ~/.local/share/bash-completion/completions/convoy
   zsh    convoy completion zsh > ~/.zfunc/_convoy
   fish   convoy completion fish > ~/.config/fish/completions/convoy.fish
@@ -148,7 +158,7 @@ FILES = {"bash": "convoy.bash", "zsh": "_convoy", "fish": "convoy.fish"}
 def run_completion(argv: list[str]) -> int:
     """Print the shipped script; it contains all option names and starts no Python."""
     parser = make_parser("completion", COMPLETION_DESCRIPTION)
-    parser.add_argument("shell", choices=list(FILES))
+    parser.add_argument("shell", metavar="SHELL", choices=list(FILES), help=", ".join(FILES))
     args = parse_command(parser, argv)
     print((SCRIPTS / FILES[args.shell]).read_text(encoding="utf-8"), end="")
     return ExitCode.DONE

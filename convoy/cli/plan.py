@@ -4,7 +4,7 @@ import shutil
 from dataclasses import asdict
 
 from convoy.api.plans import Plan
-from convoy.cli.args import add_config_arguments, make_parser, parse_run_command
+from convoy.cli.args import PLAN_HELP, add_config_arguments, make_parser, parse_run_command
 from convoy.cli.output import print_json, print_result
 from convoy.config.resolve import ResolvedConfig, resolve
 from convoy.config.schema import RunConfig
@@ -12,16 +12,20 @@ from convoy.errors import ExitCode
 from convoy.models.network import plan_training_network
 from convoy.planning.stages import lists_splits, split_points, splits_as_text
 
-DESCRIPTION = "Show a run without training: batches, stages, schedule, memory, learning rates."
+DESCRIPTION = """\
+Show what a run would do, without training: batch, stages, schedule, memory and learning
+rate."""
 
 
 def main(argv: list[str]) -> int:
     """Print the plan; fast, because nothing here imports torch."""
     parser = make_parser("plan", DESCRIPTION, "convoy plan [DIR] [options]")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    parser.add_argument("--explain", action="store_true", help="show the source of each value")
+    parser.add_argument(
+        "--explain", action="store_true", help="show where each option value comes from"
+    )
     add_config_arguments(parser)
-    line = parse_run_command(parser, argv, takes_folder=True)
+    line = parse_run_command(parser, argv, PLAN_HELP, takes_folder=True)
     resolved = resolve(line.to_request())
     if lists_splits(resolved.config):
         show_splits(resolved.config, as_json=line.args.json)

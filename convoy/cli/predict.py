@@ -10,7 +10,7 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from convoy.cli.args import make_parser, parse_command, too_small_problems
+from convoy.cli.args import TARGET_HELP, make_parser, parse_command, too_small_problems
 from convoy.cli.output import print_exception
 from convoy.config.command_line import ConfigArgumentParser
 from convoy.config.schema import option_table, raise_problems
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from convoy.api.inference import Prediction
 
 DESCRIPTION = """\
-Predict the classes of images with a run (its newest valid checkpoint) or a checkpoint.
+Predict the classes of images with the newest valid checkpoint of a run, or with a checkpoint.
 IMAGE is a file, a folder (all images in it, at any depth), a pattern such as 'photos/*.jpg', or -
 to read paths from stdin, one per line. An image that cannot be read is reported, and the exit code
 is then 3."""
@@ -41,14 +41,14 @@ def main(argv: list[str]) -> int:
         raise ConfigError("--json and --csv are mutually exclusive; use one")
     paths = [path for word in args.images for path in find_images(word)]
     if not paths:
-        raise ConfigError("no image is given: name files or folders, or - for a list on stdin")
+        raise ConfigError("no images; specify files or folders, or - to read paths from stdin")
     if args.sheet is not None:
         from convoy.files import check_output
 
         check_output(Path(args.sheet), args.override)
     from convoy.api.inference import load, predict_batches
 
-    model = load(args.source, device=args.device)
+    model = load(args.source, model=args.model, device=args.device)
     predictions: list[Prediction] = []
     with closing(make_bar(sys.stderr, "predicting", "images")) as progress:
         results = predict_batches(model, paths, args.top_k, args.batch_size)
@@ -76,10 +76,10 @@ def find_images(word: str) -> Iterator[str]:
         return
     path = Path(word)
     if path.is_dir():
-        found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
-        if not found:
+        images = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+        if not images:
             raise ConfigError(f"{path} contains no image ({', '.join(sorted(SUFFIXES))})")
-        yield from map(str, found)
+        yield from map(str, images)
     elif has_magic(word) and not path.exists():
         matches = sorted(glob(word, recursive=True))  # noqa: PTH207 - may be absolute
         if not matches:
@@ -130,13 +130,15 @@ def _make_parser() -> ConfigArgumentParser:
     usage = "convoy predict RUN-or-checkpoint IMAGE… [options]"
     parser = make_parser("predict", DESCRIPTION, usage)
     add = parser.add_argument
-    add("source", metavar="RUN-or-checkpoint")
-    add("images", metavar="IMAGE", nargs="*")
-    add("--top-k", type=int, default=5, metavar="N", help="classes per image [5]")
-    add("--batch-size", type=int, default=32, metavar="N", help="images to run at a time [32]")
-    add("--device", choices=option_table()["device"].limit.choices, default="cpu", help="[cpu]")
+    add("source", metavar="RUN-or-checkpoint", help=TARGET_HELP)
+    add("images", metavar="IMAGE", nargs="*", help="file, folder, pattern or -")
+    add("--top-k", type=int, default=5, metavar="N", help="number of classes to print [5]")
+    add("--batch-size", type=int, default=32, metavar="N", help="images per batch [32]")
+    add("--model", metavar="MODULE:FUNCTION", help="your own network, if the run has one")
+    devices = option_table()["device"].limit.choices
+    add("--device", choices=devices, default="cpu", help="device to run on [cpu]")
     add("--json", action="store_true", help="print the predictions as JSON")
     add("--csv", action="store_true", help="print one line per image and class")
-    add("--sheet", metavar="FILE", help="draw all images and predictions as PNG")
-    add("--override", action="store_true", help="overwrite an existing sheet")
+    add("--sheet", metavar="FILE", help="write all images and predictions to a PNG file")
+    add("--override", action="store_true", help="overwrite an existing file")
     return parser

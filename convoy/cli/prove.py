@@ -1,6 +1,7 @@
 """convoy prove"""
 
 import shutil
+from argparse import SUPPRESS
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from convoy.cli.args import (
+    MODEL_AND_DATA,
+    OPTIMIZER_OPTIONS,
     ParsedCommand,
     add_config_arguments,
     make_parser,
@@ -15,6 +18,7 @@ from convoy.cli.args import (
     too_small_problems,
 )
 from convoy.cli.output import print_exception, print_lines, print_result
+from convoy.config.command_line import RunHelp
 from convoy.config.resolve import ResolvedConfig, refuse_unavailable, resolve
 from convoy.config.schema import (
     RequestedOptions,
@@ -36,7 +40,7 @@ from convoy.text import pluralize
 DESCRIPTION = """\
 Train the same run in many layouts (stages, replicas, schedules, recomputation, offload,
 sharding, loader workers), then resume checkpoints of one layout in another, and check that the
-weights are bit-identical. Prove sets the layout; you can set every other option."""
+weights are bit-identical. This command chooses the layouts; all other options can be set."""
 
 _DEFAULTS = {
     "model": "resnet20",
@@ -55,6 +59,15 @@ _QUICK_DEFAULTS = _DEFAULTS | {
     "updates": 4,
     "samples": 4 * 8 * 2,
 }
+_RUN_HELP = RunHelp(  # without the layout, which this command sets, and without outputs
+    {
+        **MODEL_AND_DATA,
+        "length and batch": ("updates", "micro_batch_size", "gradient_accumulation", "seed"),
+        **OPTIMIZER_OPTIONS,
+        "devices": ("device", "precision"),
+    },
+    defaults=_DEFAULTS,
+)
 _REFUSED_OPTIONS = ("checkpoint_output_path", "name", "name_suffix", "log_dir", "stop_after")
 # Each run is short and silent; only its last checkpoint is compared.
 _QUIET_VALUES: dict[str, Any] = {
@@ -72,19 +85,20 @@ def main(argv: list[str]) -> int:
     add, processes_help = parser.add_argument, "maximum number of processes at a time [8]"
     add("--quick", action="store_true", help="fewer updates; takes less than a minute")
     add("--json", action="store_true", help="print the result as JSON")
-    add("--most-processes", type=int, default=8, metavar="N", help=processes_help)
+    add("--max-processes", type=int, default=8, metavar="N", help=processes_help)
+    add("--most-processes", dest="max_processes", type=int, help=SUPPRESS)  # the former spelling
     add_config_arguments(parser)
-    line = parse_run_command(parser, argv)
+    line = parse_run_command(parser, argv, _RUN_HELP)
     args, resolved = line.args, _resolve(line)
     proofs: list[Proof] = []
     try:
         with TemporaryDirectory(prefix="convoy-prove-") as folder:
-            for proof in _prove(resolved, Path(folder), args.most_processes, args.quick):
+            for proof in _prove(resolved, Path(folder), args.max_processes, args.quick):
                 header = [] if proofs else [TABLE_HEADER]
                 print_lines([] if args.json else [*header, format_row(proof)])
                 proofs.append(proof)
     except _RunStopped as stopped:
-        text = f"stopped after {pluralize(len(proofs), 'layout')}; nothing is proved"
+        text = f"stopped after {pluralize(len(proofs), 'layout')}; the result is incomplete"
         print_exception(ConvoyError(text))
         return int(stopped.args[0])
     print_result(args.json, as_json(proofs), [summary_line(proofs)])
@@ -93,11 +107,11 @@ def main(argv: list[str]) -> int:
 
 def _resolve(line: ParsedCommand) -> ResolvedConfig:
     """Resolve the options; refuse those that cannot be proved."""
-    raise_problems(too_small_problems(line.args, "most_processes"))
+    raise_problems(too_small_problems(line.args, "max_processes"))
     refused = [option_table()[name].flag for name in _REFUSED_OPTIONS if name in line.settings]
     if refused:
         raise ConfigError(
-            f"{' and '.join(refused)} cannot be given: prove trains complete runs in "
+            f"{' and '.join(refused)} cannot be set: `convoy prove` trains complete runs in "
             "temporary folders"
         )
     request = line.to_request()
@@ -105,7 +119,7 @@ def _resolve(line: ParsedCommand) -> ResolvedConfig:
     resolved = resolve(replace(request, dialect_defaults=defaults))
     refuse_unavailable(resolved)
     if resolved.config.fine_tune.half_res_training:
-        raise ConfigError("--half-res-training cannot be given: prove trains in one phase")
+        raise ConfigError("--half-res-training cannot be set: `convoy prove` trains in one phase")
     return resolved
 
 
@@ -130,8 +144,8 @@ def _prove(
     for layout in layouts:
         yield prover.train(layout)
     pairs = resume_pairs(layouts) if prover.updates > 1 else []  # a run of 1 update has no middle
-    for before, after in pairs[: 3 if quick else None]:
-        yield prover.resume_under(before, after)
+    for first, second in pairs[: 3 if quick else None]:
+        yield prover.resume_under(first, second)
 
 
 class _RunStopped(Exception):
@@ -155,12 +169,12 @@ class LayoutProver:
         self._run(layout, run)
         return self._proof(layout, run)
 
-    def resume_under(self, before: Layout, after: Layout) -> Proof:
+    def resume_under(self, first: Layout, second: Layout) -> Proof:
         """Train the first half in one layout, and resume it in another."""
         run = self._new_folder()
-        shutil.copytree(self._half_trained_run(before), run)
-        self._run(after, run)
-        return replace(self._proof(after, run), resumed_from=before)
+        shutil.copytree(self._half_trained_run(first), run)
+        self._run(second, run)
+        return replace(self._proof(second, run), resumed_from=first)
 
     def _half_trained_run(self, layout: Layout) -> Path:
         if layout not in self._half_trained_runs:

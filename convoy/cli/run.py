@@ -10,6 +10,7 @@ from convoy.api.requests import find_run_folder
 from convoy.cli.args import ParsedCommand, make_parser, parse_run_command
 from convoy.cli.main import call_verb
 from convoy.cli.output import print_json, print_lines
+from convoy.config.command_line import RunHelp
 from convoy.config.resolve import ResolvedConfig, read_run_settings, resolve, resolve_resumed
 from convoy.config.schema import (
     DroppedWord,
@@ -42,9 +43,18 @@ from convoy.text import printable
 if TYPE_CHECKING:
     from convoy.bench.benchmarks_yml import Variant
 
-DESCRIPTION = """Run a command line of Graphcore's IPU example applications as written, after `--`:
+DESCRIPTION = """Run a command of Graphcore's IPU examples unchanged, after `--`:
   convoy run -- python3 train.py --config resnet50 --imagenet-data-path DATA
 Options before the `--` are convoy options and override those of the command."""
+_RUN_HELP = RunHelp(
+    {
+        "data and length": ("data", "data_dir", "epoch", "updates"),
+        "batch": ("micro_batch_size", "gradient_accumulation"),
+        "devices": ("device", "replicas", "shards", "pipeline_schedule", "precision"),
+        "output": ("checkpoint_output_path",),
+    },
+    default_source="the command",
+)
 
 _DRY_RUN_FLAG = "--dry-run"
 Description = dict[str, Any]
@@ -55,11 +65,11 @@ def main(argv: list[str]) -> int:
     rest = [word for word in argv if word != _DRY_RUN_FLAG]
     separator = rest.index("--") if "--" in rest else len(rest)
     parser = make_parser("run", DESCRIPTION, "convoy run [options] -- COMMAND…")
-    dry_run_help = "print the translation and the plan as JSON, and exit"
+    dry_run_help = "print the equivalent convoy command and its plan as JSON, and exit"
     parser.add_argument(_DRY_RUN_FLAG, action="store_true", help=dry_run_help)
-    dialect_help = "dialect of the command: pytorch, tensorflow or popart"
+    dialect_help = "example the command belongs to: pytorch, tensorflow or popart"
     parser.add_argument("--dialect", metavar="NAME", help=dialect_help)
-    line = parse_run_command(parser, rest[:separator])
+    line = parse_run_command(parser, rest[:separator], _RUN_HELP)
     if not rest[separator + 1 :]:
         example = "convoy run -- python3 train.py --config resnet50"
         raise ConfigError(f"write the command after `--`, as in `{example}`")
@@ -120,9 +130,7 @@ def _describe(
         "dialect": interpretation.program.dialect,
         "program": interpretation.program.name,
         "command": shlex.join(["convoy", *interpretation.verb.split(), *arguments]),
-        "became": [
-            {"word": mapping.word, "became": mapping.mapped_to} for mapping in interpretation.mapped
-        ],
+        "mapped": [asdict(mapping) for mapping in interpretation.mapped],
         "dropped": [asdict(word) for word in (*interpretation.dropped, *dropped)],
         "environment": dict(interpretation.environment),
     }
@@ -132,10 +140,10 @@ def _plan(interpretation: Interpretation, resolved: ResolvedConfig | None) -> De
     """Return the plan of the run in its folder; without one, of the options of the command."""
     _, run_folder = _find_target(interpretation)
     if run_folder is not None:
-        before = read_run_settings(run_folder / "config.yaml")
+        run_settings = read_run_settings(run_folder / "config.yaml")
         # To resume, the command may change how a run continues, but not how it was trained.
         changes = interpretation.request.command_line if interpretation.verb == "resume" else {}
-        resolved = resolve_resumed(before, changes, [], override=False)
+        resolved = resolve_resumed(run_settings, changes, [], override=False)
     return plan_as_json(plan_run(resolved.config), resolved.settings) if resolved else None
 
 
@@ -143,8 +151,8 @@ def _format_description(described: Description) -> list[str]:
     """Format what each argument is mapped to, what is dropped, and the convoy command."""
     variables = (f"{name}={shlex.quote(text)}" for name, text in described["environment"].items())
     mapped: dict[str, list[str]] = {}
-    for mapping in described["became"]:
-        mapped.setdefault(mapping["word"], []).append(mapping["became"])
+    for mapping in described["mapped"]:
+        mapped.setdefault(mapping["word"], []).append(mapping["mapped_to"])
     return [
         *(printable(f"{word} → {' '.join(flags)}") for word, flags in mapped.items()),
         *(f"{printable(word['word'])} dropped: {word['reason']}" for word in described["dropped"]),
@@ -183,7 +191,8 @@ def _describe_variant(variant: "Variant", overrides: Settings) -> Description:
         command = split_command([*variables, *variant.words], os.environ)
         interpretation = interpret(command, os.environ, overrides=overrides)
         arguments, resolved = _canonical_arguments(interpretation)
-        described = _describe(interpretation, arguments) | {"plan": _plan(interpretation, resolved)}
+        described = _describe(interpretation, arguments, resolved)
+        described |= {"plan": _plan(interpretation, resolved)}
     except ConfigError as error:
         return {**head, "words": list(variant.words), "problem": str(error)}
     return {**head, **described, "problem": None}

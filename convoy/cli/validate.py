@@ -4,25 +4,36 @@ import math
 from pathlib import Path
 
 from convoy.api.checkpoints import ValidationScore, validate_targets
-from convoy.cli.args import add_config_arguments, make_parser, parse_run_command
+from convoy.cli.args import TARGET_HELP, add_config_arguments, make_parser, parse_run_command
 from convoy.cli.output import print_exception, print_json, print_note
+from convoy.config.command_line import RunHelp
 from convoy.errors import CheckpointError, ExitCode, NumericError
 from convoy.report.format import format_percent
 
 DESCRIPTION = """\
-Compute top-1, top-5 and loss on the validation split, with every sample exactly once.
-For a run, all of its checkpoints are validated. A checkpoint without its run needs --model and
---data. With --random-weights, a newly initialized network is validated instead."""
+Compute top-1 and top-5 accuracy and loss on the validation split. Every sample counts
+exactly once. For a run, all of its checkpoints are validated. A checkpoint without its run
+needs --model and --data. With --random-weights, a newly initialized network is
+validated instead."""
+
+_RUN_HELP = RunHelp(
+    {
+        "model and data": ("model", "data", "data_dir", "image_size", "dataloader_worker"),
+        "validation": ("valid_batch_size", "random_weights", "backend", "latency", "repeat"),
+        "devices": ("device", "precision"),
+    },
+    default_source="the run",
+)
 
 
 def main(argv: list[str]) -> int:
     """Print one line, or one JSON object, for each validation of a checkpoint."""
     usage = "convoy validate RUN-or-checkpoint… [options]"
     parser = make_parser("validate", DESCRIPTION, usage)
-    parser.add_argument("targets", metavar="RUN-or-checkpoint", nargs="*")
+    parser.add_argument("targets", metavar="RUN-or-checkpoint", nargs="*", help=TARGET_HELP)
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
     add_config_arguments(parser)
-    line = parse_run_command(parser, argv)
+    line = parse_run_command(parser, argv, _RUN_HELP)
     valid: list[ValidationScore] = []
     rows = []
     for score in validate_targets([Path(path) for path in line.args.targets], line):

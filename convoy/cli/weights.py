@@ -11,8 +11,9 @@ from convoy.api.checkpoints import (
     export_checkpoint,
     resolve_without_data,
 )
-from convoy.cli.args import add_config_arguments, make_parser, parse_run_command
+from convoy.cli.args import TARGET_HELP, add_config_arguments, make_parser, parse_run_command
 from convoy.cli.output import print_result
+from convoy.config.command_line import RunHelp
 from convoy.config.schema import Setting, setting_values
 from convoy.errors import ExitCode
 from convoy.text import pluralize
@@ -23,6 +24,13 @@ WEIGHTS is a file with torchvision or timm state_dict keys (.safetensors, .pth, 
 run or checkpoint, or hf:OWNER/NAME. If --num-classes differs, the classifier is reinitialized."""
 
 _IMPORT_DEFAULTS = {"data": Setting("generated", "convoy import")}  # the model sets the classes
+_IMPORT_HELP = RunHelp(
+    {
+        "model": ("model", "num_classes", "image_size", "norm_type", "stem", "resnet_version"),
+        "output": ("checkpoint_output_path", "name", "log_dir"),
+    },
+    texts={"num_classes": "Number of classes. Default: set by the model."},
+)
 
 
 def run_import(argv: list[str]) -> int:
@@ -32,7 +40,7 @@ def run_import(argv: list[str]) -> int:
     add("weights", metavar="WEIGHTS", help="file, run, checkpoint or hf:OWNER/NAME")
     add("--json", action="store_true", help="print the result as JSON")
     add_config_arguments(parser)
-    line = parse_run_command(parser, argv)
+    line = parse_run_command(parser, argv, _IMPORT_HELP)
     request = line.to_request()
     resolved = resolve_without_data(
         replace(request, named_config={**_IMPORT_DEFAULTS, **request.named_config})
@@ -70,19 +78,29 @@ file is read back, and its outputs must match those of the network."""
 _OUTPUT = "checkpoint_output_path"
 # `--output` is a file here, and `--batch-size` the batch size of the exported program.
 _EXPORT_OPTIONS = (_OUTPUT, "micro_batch_size")
+_EXPORT_HELP = RunHelp(
+    {"output": _EXPORT_OPTIONS, "a checkpoint without its run": ("model", "num_classes")},
+    texts={
+        _OUTPUT: "File to write. Default: the name of the model, in the current folder.",
+        "micro_batch_size": "Batch size of the exported program, also --batch-size. Default: "
+        "dynamic.",
+    },
+    default_source="the run",
+)
 
 
 def run_export(argv: list[str]) -> int:
     usage = "convoy export RUN-or-checkpoint [--batch-size N|dynamic] [options]"
     parser = make_parser("export", EXPORT_DESCRIPTION, usage)
     add = parser.add_argument
-    add("source", metavar="RUN-or-checkpoint")
-    add("--format", choices=list(FORMAT_SUFFIXES), default="safetensors")
+    add("source", metavar="RUN-or-checkpoint", help=TARGET_HELP)
+    formats = list(FORMAT_SUFFIXES)
+    add("--format", choices=formats, default=formats[0], help=f"format of the file [{formats[0]}]")
     add("--naming", choices=NAMINGS, help="state_dict keys of the safetensors file [torchvision]")
     add("--override", action="store_true", help="overwrite an existing file")
     add("--json", action="store_true", help="print the result as JSON")
     add_config_arguments(parser)
-    line = parse_run_command(parser, _strip_dynamic_batch_size(argv))
+    line = parse_run_command(parser, _strip_dynamic_batch_size(argv), _EXPORT_HELP)
     args, values = line.args, setting_values(line.settings)
     settings = {
         name: setting for name, setting in line.settings.items() if name not in _EXPORT_OPTIONS
@@ -110,13 +128,23 @@ def _strip_dynamic_batch_size(argv: list[str]) -> list[str]:
 
 AVERAGE_DESCRIPTION = """\
 Average checkpoints of a run: the mean of the newest ones, or an exponential average.
-With --weight-avg-strategy, a run does this when it ends."""
+`convoy train --weight-avg-strategy mean` does this at the end of training."""
+_AVERAGE_HELP = RunHelp(
+    {
+        "average": (
+            *("weight_avg_strategy", "weight_avg_n", "weight_avg_exp_decay", "norm_statistics"),
+        ),
+        "data and device": ("data_dir", "dataloader_worker", "device"),
+    },
+    texts={"weight_avg_strategy": "How to average the checkpoints. Default: mean."},
+    default_source="the run",
+)
 
 
 def run_average(argv: list[str]) -> int:
     parser = make_parser("average", AVERAGE_DESCRIPTION, "convoy average RUN [options]")
-    parser.add_argument("run", metavar="RUN", help="the run folder")
-    line = parse_run_command(parser, argv)
+    parser.add_argument("run", metavar="RUN", help="folder of the run")
+    line = parse_run_command(parser, argv, _AVERAGE_HELP)
     average = average_run(Path(line.args.run), line)
     print(f"{average.path}  {average.strategy} of {pluralize(average.checkpoints, 'checkpoint')}")
     print(f"next: convoy validate {average.path}")

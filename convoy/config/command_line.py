@@ -20,7 +20,8 @@ from convoy.config.flags import (
     Translation,
     combine_settings,
 )
-from convoy.config.option import OptionTypeError, format_value
+from convoy.config.option import Option, OptionTypeError, format_value
+from convoy.config.option_docs import default_as_text
 from convoy.config.schema import (
     COMMAND_LINE,
     SECTIONS,
@@ -66,35 +67,49 @@ def flag_of(action: argparse.Action | None) -> Flag | None:
     return action.const if isinstance(action, _AppendFlag) else None
 
 
+@dataclass(frozen=True)
+class RunHelp:
+    """What the help of a command says about the options of a run."""
+
+    common: Mapping[str, Sequence[str]] | None = None  # option names by title; None: all options
+    texts: Mapping[str, str] = field(default_factory=dict)  # help texts that differ here, by name
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # that differ here, by name
+    default_source: str = ""  # such as `the run`, if its values are the defaults
+
+    def group_titles(self) -> dict[str, str]:
+        """The title under which each option is listed."""
+        if self.common is not None:
+            return {name: title for title, names in self.common.items() for name in names}
+        titles = {name: (section.__doc__ or "").split(".")[0] for name, section in SECTIONS.items()}
+        return {name: titles[row.section].lower() for name, row in option_table().items()}
+
+
 def add_flags(
-    parser: argparse.ArgumentParser,
-    dialect: Dialect,
-    common: Mapping[str, Sequence[str]] | None = None,
+    parser: argparse.ArgumentParser, dialect: Dialect, run_help: RunHelp | None = None
 ) -> None:
     """Add every spelling of the dialect to a parser.
 
-    The help lists them by section, or only the `common` options, in brief, under their titles.
+    The help lists all options by section, or only the common ones, in brief, under their titles.
     """
     parser.set_defaults(flag_occurrences=[])
-    if common is None:
-        titles = {name: (section.__doc__ or "").split(".")[0] for name, section in SECTIONS.items()}
-        group_of = {name: titles[row.section].lower() for name, row in option_table().items()}
-    else:
-        group_of = {name: title for title, names in common.items() for name in names}
+    run_help = run_help or RunHelp()
+    group_of = run_help.group_titles()
     groups = {title: parser.add_argument_group(title) for title in dict.fromkeys(group_of.values())}
     hidden = parser.add_argument_group("parts of a value")
     listed: set[tuple[str, Any]] = set()
-    defaults = dialect.defaults({})
-    switches = [flag for flag in reversed(dialect.flags) if flag.const is False]
-    off_switches = {flag.option_name: flag.spelling for flag in switches}
     position = {name: index for index, name in enumerate(group_of)}
-    for flag in sorted(dialect.flags, key=lambda flag: position.get(flag.option_name, math.inf)):
-        # `--no-x` is shown beside `--x`; older spellings and options without an effect are hidden.
+
+    def sort_key(flag: Flag) -> tuple[float, bool]:
+        is_renamed = dialect.is_canonical and flag.option is not None
+        shown = flag.option.shown_flag if is_renamed and flag.option else flag.spelling
+        return position.get(flag.option_name, math.inf), flag.spelling != shown
+
+    for flag in sorted(dialect.flags, key=sort_key):
+        # `--no-x` is shown beside `--x`; other spellings and options without an effect are hidden.
         effect = (flag.option_name, "switch" if isinstance(flag.const, bool) else flag.const)
         has_effect = flag.option is None or flag.option.has_effect
-        is_listed = flag.option_name in group_of if flag.option else common is None
+        is_listed = flag.option_name in group_of if flag.option else run_help.common is None
         is_hidden = effect in listed or flag.deprecated or not has_effect or not is_listed
-        text = _help(flag, dialect, defaults, off_switches, is_brief=common is not None)
         group = groups[group_of[flag.option_name]] if flag.option and is_listed else hidden
         group.add_argument(
             flag.spelling,
@@ -103,7 +118,7 @@ def add_flags(
             const=flag,
             nargs="*" if flag.takes_list else None,
             metavar=_metavar(flag),
-            help=argparse.SUPPRESS if is_hidden else text,
+            help=argparse.SUPPRESS if is_hidden else _help(flag, dialect, run_help),
         )
         listed.add(effect)
 
@@ -183,27 +198,41 @@ def _metavar(flag: Flag) -> str:
         return "TEXT"
     if choices := flag.option.limit.choices:
         return "|".join(choices)
-    return {int: "N", float: "X", str: "TEXT", bool: "true|false"}[flag.option.value_type.base]
+    types = {int: "N", float: "X", str: "TEXT", bool: "true|false"}
+    return flag.option.metavar or types[flag.option.value_type.base]
 
 
-def _help(
-    flag: Flag,
-    dialect: Dialect,
-    defaults: Mapping[str, Any],
-    off_switches: Mapping[str, str],
-    is_brief: bool,
-) -> str:
-    """The help text (its first sentence, in brief), the default, and how to switch it off."""
-    if flag.option is None:
+def _help(flag: Flag, dialect: Dialect, run_help: RunHelp) -> str:
+    """The help text, the default, and how to switch it off."""
+    row = flag.option
+    if row is None:
         other = flag.dropped or f"see {flag.option_name.replace('_', ' ')}"
         return dialect.help_texts.get(flag.spelling, other)
-    text = flag.option.help.split(". ")[0].removesuffix(".") + "." if is_brief else flag.option.help
-    default = defaults.get(flag.option_name, flag.option.default)
-    notes = [] if default in (None, ()) else [format_value(default)]
-    if flag.const is True and flag.option_name in off_switches:
-        notes.append(off_switches[flag.option_name])
+    if row.name in run_help.texts:
+        return run_help.texts[row.name].replace("%", "%%")
+    text = row.help if run_help.common is None else _brief_help(row, run_help)
+    others = [other for other in (row.flag, *row.aliases) if other != row.shown_flag]
+    if others and dialect.is_canonical and run_help.common is None:
+        text += f" Also {', '.join(others)}."
+    notes = []
+    if not run_help.default_source:
+        defaults = {**dialect.defaults({}), **run_help.defaults}
+        is_replaced = row.name in defaults
+        default = format_value(defaults[row.name]) if is_replaced else default_as_text(row)
+        notes = [] if default == format_value(None) else [default]
+    if flag.const is True and flag.option_name in dialect.off_switches:
+        notes.append(dialect.off_switches[flag.option_name])
     suffix = f" [{'; '.join(notes)}]" if notes else ""
     return (text + suffix).replace("%", "%%")
+
+
+def _brief_help(row: Option, run_help: RunHelp) -> str:
+    """The first sentence, and what applies without the option or without its value."""
+    kept = ["Without a value"]
+    if not run_help.default_source and row.name not in run_help.defaults:
+        kept.append("Default")
+    first, *others = row.help.removesuffix(".").split(". ")
+    return ". ".join([first, *(text for text in others if text.startswith(tuple(kept)))]) + "."
 
 
 _MAX_LISTED = 8  # matches of an ambiguous prefix

@@ -16,6 +16,7 @@ from convoy.config.schema import (
 )
 from convoy.text import quote_shortened
 
+CANONICAL = "convoy"  # the name of the dialect of convoy itself
 TARGET = "target"  # the run or checkpoint that a command works on; not an option
 DATA_BENCH_NOTE = "`convoy data bench`: data loading without training"
 
@@ -180,7 +181,9 @@ class Flag:
         if not isinstance(self.const, bool):
             raise OptionTypeError(f"takes no value, got {quote_shortened(word)}")
         if word.lower() != "false":
-            raise OptionTypeError(f"takes no value, or true or false, got {quote_shortened(word)}")
+            raise OptionTypeError(
+                f"takes no value except true or false, got {quote_shortened(word)}"
+            )
         return not self.const
 
     def _parse_yaml_switch(self, value: Any) -> Any:
@@ -214,6 +217,16 @@ class Dialect:
         spelled = [replace(flag, yaml_key="") for flag in self.flags if flag.yaml_key]
         return {flag.name: flag for flag in (*spelled, *reversed(self.flags))}
 
+    @property
+    def is_canonical(self) -> bool:
+        return self.name == CANONICAL
+
+    @cached_property
+    def off_switches(self) -> dict[str, str]:
+        """The spelling that switches a boolean option off, by option."""
+        switches = [flag for flag in reversed(self.flags) if flag.const is False]
+        return {flag.option_name: flag.spelling for flag in switches}
+
     @cached_property
     def by_spelling(self) -> dict[str, Flag]:
         return {flag.spelling: flag for flag in self.flags}
@@ -245,7 +258,7 @@ def canonical() -> Dialect:
     flags = (flag for row in option_table().values() for flag in _flags(row))
     recompute = "`--enable-recompute` for auto and manual; none recomputes only with several stages"
     return Dialect(
-        "convoy",
+        CANONICAL,
         (*flags, *_DEPRECATED_FLAGS),
         combiners=(_combine_recompute_mode,),
         help_texts={"--recompute-mode": recompute},

@@ -174,7 +174,7 @@ def _parse_settings(
         for problem in translation.problems
     ]
     if (target := translation.settings.get(TARGET)) is not None:
-        translation.add_dropped(target.source, "the command line gives the run or checkpoint")
+        translation.add_dropped(target.source, "the command line sets the run or checkpoint")
     return settings, [*problems, *limits], translation.dropped
 
 

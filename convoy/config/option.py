@@ -59,8 +59,10 @@ class ValueType:
         return _check_value(self.base, value)
 
     def __str__(self) -> str:
-        word = {int: "whole number", float: "number", bool: "true or false", str: "text"}[self.base]
-        return f"list of {word}" if self.is_list else word
+        word = {int: "integer", float: "number", bool: "true or false", str: "string"}[self.base]
+        if self.base is bool or not self.is_list:
+            return word
+        return f"list of {word}s"
 
 
 def to_cli_words(value: Any) -> list[str]:
@@ -107,7 +109,7 @@ def _parse_word(base: type, word: str) -> Any:
 def _check_value(base: type, value: Any) -> Any:
     if base is float and type(value) is int:
         return float(value)
-    if type(value) is not base:  # isinstance would take true for a whole number
+    if type(value) is not base:  # isinstance would take true for an integer
         raise _type_error(base, describe_value(value))
     return _check_storable(value)
 
@@ -118,7 +120,7 @@ def _check_storable(value: Any) -> Any:
         case float() if not math.isfinite(value):
             raise OptionTypeError(f"expects a finite number, got {value}")
         case int() if abs(value) >= 10**MAX_DIGITS:
-            raise OptionTypeError(f"expects a whole number of at most {MAX_DIGITS} digits")
+            raise OptionTypeError(f"expects an integer of at most {MAX_DIGITS} digits")
         case "":
             raise OptionTypeError("needs a value")
         case "--":
@@ -129,7 +131,7 @@ def _check_storable(value: Any) -> Any:
 
 
 def _type_error(base: type, received: str) -> OptionTypeError:
-    article = "a " if base in (int, float) else ""
+    article = {int: "an ", float: "a ", str: "a "}.get(base, "")
     return OptionTypeError(f"expects {article}{ValueType(base)}, got {received}")
 
 
@@ -202,7 +204,7 @@ class Limit:
         if self.at_least is not None and value < self.at_least:
             return f"must be at least {self.at_least:g}, got {format_value(value)}"
         if self.above is not None and value <= self.above:
-            return f"must be above {self.above:g}, got {format_value(value)}"
+            return f"must be greater than {self.above:g}, got {format_value(value)}"
         if self.at_most is not None and value > self.at_most:
             return f"must be at most {self.at_most:g}, got {format_value(value)}"
         return None
@@ -256,6 +258,8 @@ class Option:
     help: str
     limit: Limit = Limit()
     aliases: tuple[str, ...] = ()  # other spellings of the flag
+    help_flag: str = ""  # the alias that help shows, if users know it better
+    metavar: str = ""  # describes the value in help; default: its type
     env_var: str | None = None  # environment variable that sets it
     changeable_on_resume: bool = False  # the weights do not depend on it
     scaled_by_replicas: bool = False  # the weights depend only on its product with --replicas
@@ -270,6 +274,11 @@ class Option:
     @property
     def flag(self) -> str:
         return _flag(self.name)
+
+    @property
+    def shown_flag(self) -> str:
+        """The spelling that help shows first."""
+        return self.help_flag or self.flag
 
     @property
     def unset_value(self) -> Any:

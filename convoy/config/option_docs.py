@@ -5,7 +5,10 @@ from typing import Any
 
 from convoy.config.option import Option, Support, format_value
 from convoy.config.schema import option_table
+from convoy.config.sections.data import DATA
 from convoy.config.sections.network import MODELS
+
+_MAX_NAMES = 4  # models or datasets listed with the defaults they replace
 
 # Short labels for a table column; JSON output has the full text.
 SUPPORT_LABELS = {
@@ -43,6 +46,25 @@ def support_as_text(row: Option) -> str:
     if row.no_counterpart:
         return f"No effect: {row.no_counterpart.rstrip('.')}."
     return f"On CUDA only: {row.cuda_effect}." if row.cuda_effect else ""
+
+
+def default_as_text(row: Option) -> str:
+    """The default, and the values with which models and datasets replace it.
+
+    `5; shapes: 3; cifar10, cifar100: 20`, or `depends on --model` if many models have their own.
+    """
+    text = format_value(row.default)
+    for flag, registry in (("--model", MODELS), ("--data", DATA)):
+        names: dict[Any, list[str]] = {}
+        for name in registry:
+            value = registry[name].defaults.get(row.name, row.default)
+            if value != row.default:
+                names.setdefault(value, []).append(name)
+        if sum(map(len, names.values())) > _MAX_NAMES:
+            return f"depends on {flag}"
+        notes = [f"{', '.join(group)}: {format_value(value)}" for value, group in names.items()]
+        text = "; ".join([text, *notes])
+    return text
 
 
 def full_help(row: Option) -> str:

@@ -68,7 +68,9 @@ def resolve(request: RequestedOptions) -> ResolvedConfig:
 def read_run_settings(config: Path) -> Settings:
     """Read the `config.yaml` of a run."""
     if not config.is_file():
-        raise ConfigError(f"{config.parent} is not a run directory: {config.name} is missing")
+        if not config.parent.exists():
+            raise ConfigError(f"{config.parent} does not exist")
+        raise ConfigError(f"{config.parent} is not a run folder: {config.name} is missing")
     settings, problems = read_settings(config)
     raise_problems(problems)
     table = option_table()
@@ -76,20 +78,20 @@ def read_run_settings(config: Path) -> Settings:
 
 
 def resolve_resumed(
-    before: Settings, changes: Settings, problems: list[Problem], override: bool
+    run_settings: Settings, changes: Settings, problems: list[Problem], override: bool
 ) -> ResolvedConfig:
     """The settings of a run with changes; a change to the training results needs `override`."""
     fixed = [
-        Problem(row.flag, f"cannot be given: {row.fixed_reason}")
+        Problem(row.flag, f"cannot be set: {row.fixed_reason}")
         for row in option_table().values()
         if row.fixed_reason and row.name in changes
     ]
-    resolved = resolve(RequestedOptions(changes, before, [*problems, *fixed], environment={}))
-    differences = training_changes(before, resolved.settings)
+    resolved = resolve(RequestedOptions(changes, run_settings, [*problems, *fixed], environment={}))
+    differences = training_changes(run_settings, resolved.settings)
     if differences and not override:
         raise ConfigError(
             f"this would change the training results: {'; '.join(differences)}; "
-            "remove the change, or add --override to continue with it"
+            "remove the change, or add --override to resume with it"
         )
     return resolved
 
@@ -113,7 +115,7 @@ def loss_scale_is_a_doubling(run: RunConfig) -> Iterator[str]:
     fraction, exponent = math.frexp(last / first)
     below = math.ldexp(first, exponent - 1)
     if first > last:
-        yield f"{flags[0]} is above {flags[1]}, which it must reach by doubling"
+        yield f"{flags[0]} is greater than {flags[1]}, which it must reach by doubling"
     elif fraction != 0.5:
         yield f"{flags[1]} cannot be reached by doubling {flags[0]}; use {below:g} or {2 * below:g}"
 
@@ -130,7 +132,7 @@ def accumulator_rules_are_valid(run: RunConfig) -> Iterator[str]:
         pattern, word = split_dtype_rule(text)
         subject = f"{DTYPE_RULES_FLAG} {text!r}"
         if not pattern:
-            yield f"{subject} is not a rule; write PATTERN=DTYPE, such as 'fc.*=float32'"
+            yield f"{subject} is not a valid rule; use PATTERN=DTYPE, for example 'fc.*=float32'"
         elif word not in known:
             yield f"{subject} does not name a dtype; {suggest(word, known)}"
 
@@ -141,7 +143,7 @@ def mean_reduce_patterns_are_valid(run: RunConfig) -> Iterator[str]:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:
             text = f"{pattern!r} is not a regular expression: {error}"
-            yield f"{MEAN_REDUCE_FLAG} {text}; give a parameter name such as fc.weight"
+            yield f"{MEAN_REDUCE_FLAG} {text}; use a parameter name such as fc.weight"
 
 
 def model_is_known(run: RunConfig) -> Iterator[str]:
@@ -170,7 +172,7 @@ def lr_multipliers_match_drops(run: RunConfig) -> Iterator[str]:
     drops = len(rate.lr_epoch_decay) + len(rate.lr_share_decay)
     rates = len(rate.lr_multipliers)
     if rates and rates != drops + 1:
-        needed = f"{drops + 1} rates for {pluralize(drops, 'drop')}"
+        needed = f"{drops + 1} rates for {pluralize(drops, 'milestone')}"
         yield f"--lr-multipliers needs {needed}, got {rates}"
 
 
@@ -197,16 +199,16 @@ def half_res_training_can_fine_tune(run: RunConfig) -> Iterator[str]:
 def forced_weight_types_differ(run: RunConfig) -> Iterator[str]:
     precision = run.precision
     for name in sorted({*precision.force_weight_to_fp16} & {*precision.force_weight_to_fp32}):
-        yield f"--force-weight-to-fp16 and --force-weight-to-fp32 both name {name!r}"
+        yield f"--force-weight-to-fp16 and --force-weight-to-fp32 both contain {name!r}"
 
 
-def data_dir_is_given(run: RunConfig) -> Iterator[str]:
+def data_dir_is_set(run: RunConfig) -> Iterator[str]:
     entry, data = _data_entry(run), run.data.data
     if entry.on_disk and run.data.data_dir is None:
         hint = f"; `convoy data fetch {data} --data-dir DIR` downloads it"
         if entry.classes_from_files:
-            hint = ", which must contain train/ and validation/, TFRecord files or tar archives"
-        yield f"set --data-dir (or DATA_DIR) to the {data} directory{hint}"
+            hint = ", which contains train/ and validation/, TFRecord files or tar archives"
+        yield f"set --data-dir, or the environment variable DATA_DIR, to the {data} folder{hint}"
 
 
 def sizes_fit_data(run: RunConfig) -> Iterator[str]:
@@ -216,7 +218,7 @@ def sizes_fit_data(run: RunConfig) -> Iterator[str]:
     if data.num_classes is not None and entry.classes is not None and not entry.classes_from_files:
         yield f"--num-classes cannot be set for {data.data}, which has {entry.classes} classes"
     if data.samples is not None and entry.on_disk:
-        yield f"--samples cannot be set for {data.data}, whose files determine the number"
+        yield f"--samples cannot be set for {data.data}: its files determine the number of samples"
 
 
 def splits_match_shards(run: RunConfig) -> Iterator[str]:
@@ -264,7 +266,7 @@ RULES: tuple[Rule, ...] = (
     lr_multipliers_match_drops,
     simple_rule(
         lambda run: run.mixing.cutmix_lambda_low > run.mixing.cutmix_lambda_high,
-        "--cutmix-lambda-low {run.mixing.cutmix_lambda_low:g} is above "
+        "--cutmix-lambda-low {run.mixing.cutmix_lambda_low:g} is greater than "
         "--cutmix-lambda-high {run.mixing.cutmix_lambda_high:g}",
     ),
     # The partner of an image is its neighbor in the micro-batch: two images are enough.
@@ -305,7 +307,8 @@ RULES: tuple[Rule, ...] = (
     # A compiled backward pass is one program and cannot be split.
     simple_rule(
         lambda run: run.compiler.compile and run.pipeline.pipeline_schedule == "zero-bubble",
-        "--compile cannot split backward passes as --pipeline-schedule zero-bubble does; use 1f1b",
+        "--compile does not support --pipeline-schedule zero-bubble, which splits backward passes; "
+        "use 1f1b",
     ),
     simple_rule(
         lambda run: None not in (run.report.name, run.checkpoint.checkpoint_output_path),
@@ -359,8 +362,8 @@ def inactive_options(run: RunConfig, settings: Mapping[str, Setting]) -> list[In
     return inactive
 
 
-def from_command_line(settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """Only the settings from the command line: those that a resumed run has not reported yet."""
+def explicit_settings(settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """Only the settings from the command line or keywords; a resumed run reports no others."""
     return {
         name: setting for name, setting in settings.items() if setting.source in EXPLICIT_SOURCES
     }
@@ -411,7 +414,7 @@ def refuse_unavailable(resolved: ResolvedConfig, data_only: bool = False) -> Non
         for problem in unavailable_values(resolved.settings)
         if not data_only or option_table()[problem.option].section in ("data", "mixing", "device")
     ]
-    no_data = [Problem("", message) for message in data_dir_is_given(resolved.config)]
+    no_data = [Problem("", message) for message in data_dir_is_set(resolved.config)]
     raise_problems([*missing, *no_data])
 
 

@@ -247,18 +247,20 @@ def config_digest(settings: Mapping[str, Setting]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def training_changes(before: Mapping[str, Setting], now: Mapping[str, Setting]) -> list[str]:
+def training_changes(
+    old_settings: Mapping[str, Setting], new_settings: Mapping[str, Setting]
+) -> list[str]:
     """`--lr was 0.1, now 0.2` for each changed option that the weights depend on."""
     table = option_table()
     changes = [
-        f"{table[name].flag} was {format_value(before[name].value)}, "
+        f"{table[name].flag} was {format_value(old_settings[name].value)}, "
         f"now {format_value(setting.value)}"
-        for name, setting in now.items()
+        for name, setting in new_settings.items()
         if not table[name].changeable_on_resume
-        and name in before
-        and before[name].value != setting.value
+        and name in old_settings
+        and old_settings[name].value != setting.value
     ]
-    old, new = _replica_products(before), _replica_products(now)
+    old, new = _replica_products(old_settings), _replica_products(new_settings)
     changed = [name for name in old if name in new and old[name] != new[name]]
     return changes + [f"{name} was {old[name]}, now {new[name]}" for name in changed]
 

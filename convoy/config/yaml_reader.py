@@ -28,7 +28,7 @@ Scalar = bool | int | float | str | None
 _PARSER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader  # C is faster
 _FILE_TYPES = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
 _CORE = "tag:yaml.org,2002:"  # the prefix that `!!` abbreviates
-_BARE = "bare"  # our tag for a scalar without quotes or tag
+_BARE = "bare"  # tag of convoy for a scalar without quotes or tag
 _SCALARS = ("str", "int", "float", "bool", "null")  # the core tags a scalar may carry
 # The C parser and the Python parser disagree on tabs before content; both reject empty lines.
 _TAB_INDENT = re.compile("^ *\t", re.MULTILINE)
@@ -200,7 +200,7 @@ class _Reader:
             name = self.value(key, depth) if isinstance(key, yaml.ScalarNode) else None
             if not isinstance(name, str):
                 described = name if isinstance(key, yaml.ScalarNode) else "with several values"
-                reason = f"the key {described} is not text; put it in quotes if it is a name"
+                reason = f"the key {described} is not a string; put it in quotes"
                 raise self._error(key, reason)
             quoted = quote_shortened(name)
             if name in entries:
@@ -262,7 +262,7 @@ def parse_scalar(text: str) -> Scalar:
     if _INT.fullmatch(text):
         digits = len(text.lstrip("+-"))
         if digits > MAX_DIGITS:
-            raise ValueError(f"a whole number of {digits} digits; the limit is {MAX_DIGITS}")
+            raise ValueError(f"an integer of {digits} digits; the limit is {MAX_DIGITS}")
         return int(text)
     value = float(text)
     if not math.isfinite(value):

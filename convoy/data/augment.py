@@ -20,9 +20,9 @@ class Augmentation:
     def __call__(self, pixels: Pixels, ids: Ids, seed: int, epoch: int) -> Pixels:
         if not self.padding and not self.flip:
             return pixels
-        drawn = uniform(key(seed, "augment", epoch), ids, np.arange(3)[:, None])
-        top, left = np.floor(drawn[:2] * (2 * self.padding + 1)).astype(np.int64)
-        flipped = (drawn[2] >= 0.5) & self.flip
+        rand = uniform(key(seed, "augment", epoch), ids, np.arange(3)[:, None])
+        top, left = np.floor(rand[:2] * (2 * self.padding + 1)).astype(np.int64)
+        flipped = (rand[2] >= 0.5) & self.flip
         return crop_and_flip(pixels, self.padding, top, left, flipped)
 
 
@@ -35,21 +35,24 @@ def crop_and_flip(
 ) -> Pixels:
     """Crop each padded image at (top, left), and flip those in `flipped` horizontally."""
     count, height, width, channels = pixels.shape
-    tall, wide = height + 2 * padding, width + 2 * padding
-    padded = np.zeros((count, tall, wide, channels), np.uint8)
+    padded_height, padded_width = height + 2 * padding, width + 2 * padding
+    padded = np.zeros((count, padded_height, padded_width, channels), np.uint8)
     padded[:, padding : padding + height, padding : padding + width] = pixels
     # Rows of the padded images.
-    starts = (np.arange(count) * tall + top)[:, None] + np.arange(height)
+    starts = (np.arange(count) * padded_height + top)[:, None] + np.arange(height)
     # A row of `width` pixels starting at each pixel, as one value: overlapping views, so that
     # indexing copies full rows.
-    row, rows = np.dtype((np.void, width * channels)), count * tall * wide - width + 1
+    row, rows = (
+        np.dtype((np.void, width * channels)),
+        count * padded_height * padded_width - width + 1,
+    )
     overlapping = np.ndarray(rows, row, padded, strides=(channels,))
-    cropped = overlapping[starts * wide + left[:, None]]
+    cropped = overlapping[starts * padded_width + left[:, None]]
     images: Pixels = cropped.view(np.uint8).reshape(pixels.shape)
     if flipped.any():  # all rows at once, as one tall image
         selected = images[flipped]
-        tall = selected.reshape(-1, *selected.shape[2:])
-        images[flipped] = cv2.flip(tall, 1).reshape(selected.shape)
+        stacked = selected.reshape(-1, *selected.shape[2:])
+        images[flipped] = cv2.flip(stacked, 1).reshape(selected.shape)
     return images
 
 

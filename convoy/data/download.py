@@ -82,7 +82,7 @@ def fetch(archive: Archive, folder: Path, on_progress: Progress) -> Path:
         raise ConfigError(f"--data-dir {folder}: a file, not a folder")
     needed = archive.bytes + archive.unpacked_bytes
     with storage_errors(
-        "fetch into", folder, needed_bytes=needed, remedy="choose another --data-dir"
+        "download to", folder, needed_bytes=needed, remedy="choose another --data-dir"
     ):
         for target in (folder / archive.folder, folder):
             if not missing_or_changed_files(archive, target):
@@ -269,7 +269,7 @@ def _locked(folder: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise BusyError(
-                f"{folder}: another fetch is using this folder; wait until it finishes"
+                f"{folder}: another download is using this folder; wait until it finishes"
             ) from error
         except OSError:
             pass  # a file system without locks; checksums still detect concurrent writes

@@ -86,7 +86,7 @@ class Infeed:
         self._depth = prefetch_depth
         self.device = torch.device(device)
         self._position = 0  # elements that this replica has received
-        self._start = 0  # elements that all replicas had received together before
+        self._start = 0  # elements that all replicas received before the loaded state
         self._first: Element | None = None
         self._peeked: Element | None = None  # read, but not yet received
         self._elements: Generator[Element | None] | None = None
@@ -126,12 +126,12 @@ class Infeed:
         self._share = share
 
     def state_dict(self) -> dict[str, int]:
-        """The position: the number of elements that all replicas received together."""
+        """The position: the number of elements received so far by all replicas together."""
         replicas = 1 if self._share is None else self._share.replicas
         return {"position": self._start + self._position * replicas}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue after this many elements; the dataset must give the same ones again.
+        """Continue after this many elements; the dataset must return the same ones again.
 
         The number of replicas may have changed.
         """
@@ -186,7 +186,7 @@ class Infeed:
     def _check(self, index: int, item: Any) -> Element:
         element = as_element(item)
         self._first = element if self._first is None else self._first
-        check_same_form(element, self._first, f"element {index}")
+        check_same_structure(element, self._first, f"element {index}")
         return element
 
 
@@ -245,25 +245,46 @@ def as_element(item: Any) -> Element:
                 raise TypeError(text) from error
 
 
-def check_same_form(element: Any, first: Any, what: str) -> None:
+def check_same_structure(element: Any, first: Any, what: str) -> None:
     """Raise ValueError unless structure, shapes and dtypes are those of the first element."""
-    if describe_form(element) != describe_form(first):
+    if not has_same_structure(element, first):
+        structure, expected = describe_structure(element), describe_structure(first)
         raise ValueError(
-            f"{what} is {describe_form(element)}, but the first one is {describe_form(first)}; "
+            f"{what} is {structure}, but the first one is {expected}; "
             "all must have the same structure, shapes and dtypes (drop an incomplete last batch)"
         )
 
 
-def describe_form(element: Any) -> str:
+def has_same_structure(element: Any, other: Any) -> bool:
+    """Whether structure, shapes and dtypes are equal. Called in every iteration of a loop."""
+    match element:
+        case Tensor():
+            is_tensor = isinstance(other, Tensor)
+            return is_tensor and element.shape == other.shape and element.dtype == other.dtype
+        case dict():
+            is_like = isinstance(other, dict) and [*element] == [*other]
+            return is_like and all(
+                has_same_structure(element[name], other[name]) for name in element
+            )
+        case tuple() | list():
+            is_like = isinstance(other, tuple | list) and len(element) == len(other)
+            return is_like and all(map(has_same_structure, element, other))
+        case _:
+            return type(element) is type(other)
+
+
+def describe_structure(element: Any) -> str:
     """Structure, shapes and dtypes as text."""
     match element:
         case Tensor():
             return f"{tuple(element.shape)} {str(element.dtype).removeprefix('torch.')}"
         case dict():
-            inner = ", ".join(f"{name}: {describe_form(value)}" for name, value in element.items())
+            inner = ", ".join(
+                f"{name}: {describe_structure(value)}" for name, value in element.items()
+            )
             return f"{{{inner}}}"
         case tuple() | list():
-            return f"[{', '.join(map(describe_form, element))}]"
+            return f"[{', '.join(map(describe_structure, element))}]"
         case _:
             return type(element).__name__
 

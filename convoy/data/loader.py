@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from itertools import islice
-from threading import Lock
+from threading import Lock, get_ident
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -146,7 +146,8 @@ def prefetch(jobs: Iterable[Callable[[], T]], workers: int, depth: int) -> Gener
     if workers == 0:
         yield from (job() for job in jobs)
         return
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="infeed")
+    threads = set[int]()
+    pool = ThreadPoolExecutor(workers, "infeed", initializer=lambda: threads.add(get_ident()))
     waiting, pending = iter(jobs), deque[Future[T]]()
     try:
         # At least one job per worker, or some workers would stay idle.
@@ -156,7 +157,8 @@ def prefetch(jobs: Iterable[Callable[[], T]], workers: int, depth: int) -> Gener
             pending.extend(pool.submit(job) for job in islice(waiting, 1))
             yield pending.popleft().result()  # a name would keep it alive
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        # A worker may collect an unused generator as garbage, and cannot wait for itself.
+        pool.shutdown(wait=get_ident() not in threads, cancel_futures=True)
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ def sample_mixup_lambda(alpha: float, stream: int, *counters: npt.ArrayLike) -> 
     """Return max(c, 1 − c) per tuple of counters, in [½, 1]. Logarithms keep a small α accurate."""
     radius, angle, first, second = (1 - uniform(stream, *counters, draw) for draw in range(4))
     reach = np.sqrt(-np.expm1(np.log(radius) / (alpha + 0.5)))
-    across = np.clip(reach * np.cos(2 * math.pi * angle), -_BELOW_ONE, _BELOW_ONE)
+    projection = np.clip(reach * np.cos(2 * math.pi * angle), -_BELOW_ONE, _BELOW_ONE)
     with np.errstate(over="ignore"):  # an infinite ratio gives 1
-        odds = 2 * np.arctanh(across) + (np.log(first) - np.log(second)) / alpha
+        odds = 2 * np.arctanh(projection) + (np.log(first) - np.log(second)) / alpha
     mixup_lambda: F64 = 1 / (1 + np.exp(-np.abs(odds)))
     return mixup_lambda
 
@@ -112,32 +112,32 @@ class Mixing:
         lam, alpha = None, self.config.mixup_alpha
         if alpha:
             stream = key(self.seed, "mixup", epoch)
-            drawn = sample_mixup_lambda(alpha, stream, number, np.arange(samples))
-            lam = drawn.astype(np.float32).astype(np.float64)
+            rand = sample_mixup_lambda(alpha, stream, number, np.arange(samples))
+            lam = rand.astype(np.float32).astype(np.float64)
         box = self._sample_box(epoch, number) if self.config.uses_cutmix else None
         return None if lam is None and box is None else Mix(samples, lam, box)
 
     def _sample_box(self, epoch: int, number: int) -> CutmixBox | None:
         """Sample a CutMix box; None if CutMix is skipped or the box is empty."""
-        drawn = uniform(key(self.seed, "cutmix", epoch), number, np.arange(5)).tolist()
-        disabled, first, second, down, across = drawn
+        rand = uniform(key(self.seed, "cutmix", epoch), number, np.arange(5)).tolist()
+        disabled, first, second, row_rand, column_rand = rand
         if disabled < self.config.cutmix_disable_prob:
             return None
         extent = self.image_size * math.sqrt(1 - sample_cutmix_lambda(self.config, first, second))
-        rows, columns = self._sample_span(extent, down), self._sample_span(extent, across)
+        rows, columns = self._sample_span(extent, row_rand), self._sample_span(extent, column_rand)
         box = CutmixBox(rows, columns, self.image_size)
         return box if box.lam < 1 else None
 
-    def _sample_span(self, extent: float, drawn: float) -> PixelRange:
+    def _sample_span(self, extent: float, rand: float) -> PixelRange:
         """Place the box along one axis, rounded to pixels.
 
         Uniform inside the image; in the TensorFlow versions the center is uniform over the image
         and the box is then moved inside.
         """
         max_start = self.image_size - extent
-        start = drawn * max_start
+        start = rand * max_start
         if self.config.cutmix_version is not None:
-            start = min(max(drawn * self.image_size - extent / 2, 0.0), max_start)
+            start = min(max(rand * self.image_size - extent / 2, 0.0), max_start)
         return round(start), round(start + extent)
 
 

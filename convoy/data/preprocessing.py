@@ -62,7 +62,7 @@ class Preprocessing:
                 "std": [float(), float(), float()] as std,
             }:
                 return cls(size, crop, tuple(mean), tuple(std))
-        raise ValueError(f"not a valid preprocessing: {values!r:.200}")
+        raise ValueError(f"invalid preprocessing: {values!r:.200}")
 
 
 class ImageTransform:
@@ -153,7 +153,7 @@ def to_pixels(image: Any) -> Pixels:
     if not isinstance(image, np.ndarray):
         if not hasattr(image, "convert"):
             raise DataError(
-                f"{type(image).__name__} is not an image; give a path, the bytes of a file, a PIL "
+                f"{type(image).__name__} is not an image; pass a path, the bytes of a file, a PIL "
                 "image, or a uint8 array of shape (height, width, 3)"
             )
         return np.asarray(image.convert("RGB"))

@@ -65,13 +65,13 @@ class SplitReport:
     def lines(self) -> list[str]:
         """Return one line per problem, then the totals."""
         bad, problems = len(self.bad), len(self.problems)
-        found = [_counted(bad, "bad record")] if bad else []
-        found += [_counted(problems, "other problem")] if problems else []
+        counts = [_counted(bad, "bad record")] if bad else []
+        counts += [_counted(problems, "other problem")] if problems else []
         return [
             *self.problems,
             *map(str, self.bad),
             f"{self.split}: {_counted(self.records, 'record')} in {_counted(self.files, 'file')}, "
-            f"{self.bytes / 1e6:,.1f} MB: {' and '.join(found) or 'all good'}",
+            f"{self.bytes / 1e6:,.1f} MB: {' and '.join(counts) or 'all good'}",
         ]
 
 

@@ -165,12 +165,12 @@ def _interpreter_flags(python: str, rest: deque[str]) -> tuple[list[str], bool]:
     return flags, False
 
 
-def _require_program(before: str, rest: deque[str]) -> None:
+def _require_program(previous: str, rest: deque[str]) -> None:
     if not rest:
-        raise ConfigError(f"nothing follows {before}; name a program, as in `{EXAMPLE}`")
+        raise ConfigError(f"nothing follows {previous}; name a program, as in `{EXAMPLE}`")
     if rest[0].startswith("-"):
         raise ConfigError(
-            f"{before} is followed by {printable(rest[0])} where a program is expected; "
+            f"{previous} is followed by {printable(rest[0])} where a program is expected; "
             f"name the program first, as in `{EXAMPLE}`"
         )
 
@@ -181,8 +181,10 @@ def _unknown_word_error(word: str, rest: deque[str]) -> ConfigError:
     if name == "sudo":
         return ConfigError("sudo is not supported and not needed; leave it out")
     if name == "convoy":
-        itself = printable(" ".join(["convoy", *list(rest)[:1]]))
-        return ConfigError(f"`{itself}` is convoy's own command; run it without `convoy run --`")
+        own_command = printable(" ".join(["convoy", *list(rest)[:1]]))
+        return ConfigError(
+            f"`{own_command}` is convoy's own command; run it without `convoy run --`"
+        )
     if len(word.split()) > 1:
         return ConfigError(
             f"{quote_shortened(word)} is a single argument; quote the whole command or none of it"
@@ -194,7 +196,7 @@ def _unknown_word_error(word: str, rest: deque[str]) -> ConfigError:
     near = near_names(name, [*LAUNCHERS, "env", "python3", "train.py"], max_names=1)
     hint = f"did you mean {near[0]}? " if near else ""
     return ConfigError(
-        f"unknown program or launcher {quote_shortened(word)}; {hint}A command starts with "
+        f"unknown program or launcher {quote_shortened(word)}; {hint}a command starts with "
         "python3, a program such as train.py, poprun, mpirun, gc-profile or NAME=VALUE"
     )
 
@@ -347,5 +349,5 @@ def _is_known_flag(spellings: Collection[str], option: str) -> bool:
 
 def values_after(option: str, words: tuple[str, ...]) -> Iterator[str]:
     """Yield the values of an option, from `--option VALUE` and `--option=VALUE`."""
-    yield from (word for before, word in pairwise(words) if before == option)
+    yield from (word for previous, word in pairwise(words) if previous == option)
     yield from (word.partition("=")[2] for word in words if word.startswith(f"{option}="))

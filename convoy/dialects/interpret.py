@@ -226,8 +226,8 @@ def _find_config(
         return ({}, _unknown_config_problems(name or "", command.program), []), None
     settings, problems = read_named_config(chosen, None)
     # Other options may change the application's defaults, so its dialect decides about them.
-    is_own = shipped_configs()[chosen].parent.name == program.dialect
-    defaults = application_defaults(chosen) if is_own else set()
+    is_of_program = shipped_configs()[chosen].parent.name == program.dialect
+    defaults = application_defaults(chosen) if is_of_program else set()
     explicit = {option: setting for option, setting in settings.items() if option not in defaults}
     return (explicit, problems, []), chosen
 
@@ -289,7 +289,7 @@ def _adapt_to_verb(parsed: ParsedFlags, named: Settings, verb: str) -> Settings:
         if size is not None:
             settings.setdefault("valid_batch_size", size)
         if parsed.target is None:
-            settings["random_weights"] = Setting(True, "no checkpoint was named")
+            settings["random_weights"] = Setting(True, "no checkpoint was specified")
     return settings
 
 

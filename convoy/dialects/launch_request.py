@@ -49,10 +49,10 @@ class LaunchRequest:
     def merge(self, other: "LaunchRequest") -> None:
         """Add another request; each value on which the two disagree is a problem."""
         for name, setting in other.settings.items():
-            before = self.settings.setdefault(name, setting)
-            if before.value != setting.value:
+            existing = self.settings.setdefault(name, setting)
+            if existing.value != setting.value:
                 values = (
-                    f"{before.source} sets {format_value(before.value)} and "
+                    f"{existing.source} sets {format_value(existing.value)} and "
                     f"{setting.source} sets {format_value(setting.value)}"
                 )
                 text = f"{name.replace('_', ' ')}: {values}; make them agree"
@@ -269,6 +269,6 @@ def _expand_host_range(pattern: str) -> Iterator[str]:
 
 def _parse_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
-        raise OptionTypeError(f"expects a whole number, got {quote_shortened(text)}")
+        raise OptionTypeError(f"expects an integer, got {quote_shortened(text)}")
     number: int = ValueType(int).parse([text])
     return number

@@ -96,7 +96,7 @@ HELP_TEXTS: Mapping[str, str] = {
     "--stochastic-rounding": "`--enable-stochastic-rounding`, unless OFF; replicas stay in sync",
     "--pipeline": "`--shards`; if that is 1, `--pipeline-schedule sequential`",
     "--available-memory-proportion": "`--available-memory-proportion`; the first of two per stage",
-    "--distributed": "no option: TF_CONFIG sets the instances",
+    "--distributed": "no counterpart: TF_CONFIG sets the instances",
     "--restore-path": "the run or checkpoint that `convoy resume`, `validate` or `average` takes",
     "--weight-avg-N": (
         "`--weight-avg-strategy mean --weight-avg-n`: the last N epochs are N × checkpoints "

@@ -65,12 +65,12 @@ def _combine_model(flags: Translation) -> None:
     family, size = flags.pop("family"), flags.pop("size")
     if family is None and size is None:
         return
-    before, small = flags.get("model"), _is_cifar(flags)
-    chosen = family.value if family else model_family(before or "")
+    current, small = flags.get("model"), _is_cifar(flags)
+    chosen = family.value if family else model_family(current or "")
     if size is not None:
         chosen_size = str(size.value)
-    elif before is not None and model_family(before) == chosen:
-        chosen_size = model_size(before)
+    elif current is not None and model_family(current) == chosen:
+        chosen_size = model_size(current)
     else:
         chosen_size = default_model_size(chosen, small)
     flags.set_option("model", model_name(chosen, chosen_size, small), family, size)
@@ -94,17 +94,19 @@ def _combine_batch_size(flags: Translation) -> None:
     accumulate, depth = flags.pop("gradients_to_accumulate"), flags.pop("pipeline_depth")
     if accumulate and depth:
         raise OptionTypeError(
-            "--gradients-to-accumulate and --pipeline-depth set the same option; give one"
+            "--gradients-to-accumulate and --pipeline-depth set the same option; use only one"
         )
     if count := accumulate or depth:
         if "gradient_accumulation" in flags.settings:
-            text = f"{count.source} and --gradient-accumulation-count set the same option; give one"
-            raise OptionTypeError(text)
+            raise OptionTypeError(
+                f"{count.source} and --gradient-accumulation-count set the same option; "
+                "use only one"
+            )
         flags.set_option("gradient_accumulation", count.value, count)
     if size := flags.pop("batch_size"):
         if "micro_batch_size" in flags.settings:
             raise OptionTypeError(
-                "--batch-size and --micro-batch-size set the same option; give one"
+                "--batch-size and --micro-batch-size set the same option; use only one"
             )
         flags.set_option("micro_batch_size", size.value, size)
 
@@ -130,14 +132,16 @@ def _combine_learning_rate(flags: Translation) -> None:
     """Set the rate to 2^N × samples per update; an absolute rate wins, and 0 is the default."""
     if "abs_end_learning_rate" in flags.settings and "poly_lr_end_ratio" in flags.settings:
         ratio = flags.settings.pop("poly_lr_end_ratio")
-        flags.add_dropped(f"--poly-lr-end-ratio {ratio.value:g}", "--abs-end-learning-rate wins")
+        flags.add_dropped(
+            f"--poly-lr-end-ratio {ratio.value:g}", "--abs-end-learning-rate takes precedence"
+        )
     exponent = flags.pop("exponent")
     if exponent is None:
         return
     if exponent.value == 0:
         flags.add_dropped(exponent.source, "an exponent of 0 selects the default")
     elif "lr" in flags.settings:
-        flags.add_dropped(exponent.source, "--abs-learning-rate wins")
+        flags.add_dropped(exponent.source, "--abs-learning-rate takes precedence")
     else:
         flags.set_option("base_learning_rate_exponent", exponent.value, exponent)
 
@@ -161,8 +165,8 @@ def _combine_lr_schedule(flags: Translation) -> None:
             flags.add_dropped(decay.source, f"the schedule is {chosen}")
     if chosen != "exponential":
         _drop_all(flags, ["lr_drops"], f"the schedule is {chosen}")
-    typed, before = flags.settings.get("lr_schedule"), flags.base.get("lr_schedule")
-    if typed is not None and before is not None and before.value != chosen:
+    typed, configured = flags.settings.get("lr_schedule"), flags.base.get("lr_schedule")
+    if typed is not None and configured is not None and configured.value != chosen:
         for name, value in _SCHEDULE_DEFAULTS.get(chosen, {"lr_drops": None}).items():
             flags.set_default(name, value, typed)
 
@@ -206,7 +210,7 @@ def _combine_mixing(flags: Translation) -> None:
         return
     if bound.value == 0:
         raise OptionTypeError(
-            f"{bound.source} must be above 0: it is the share of the image that is kept"
+            f"{bound.source} must be greater than 0: it is the fraction of the image that is kept"
         )
     share = 0.0 if bound.value == 1 else bound.value
     flags.set_option("cutmix_lambda_low", share, bound)
@@ -322,7 +326,7 @@ def _combine_validation(flags: Translation) -> None:
 def _combine_profile(flags: Translation) -> None:
     level = flags.pop("profile_level")
     if level is not None and "profile" in flags.settings:
-        flags.add_dropped(level.source, "--profile decides")
+        flags.add_dropped(level.source, "--profile sets this")
     elif level is not None:
         flags.set_option("profile", level.value != "NO_PROFILE", level)
 

@@ -191,29 +191,29 @@ def _learning_rate_exponent(values: Values, family: str, small: bool) -> float:
     """Return N of 2^N × the samples of an update."""
     if small:
         return -10.0 if family == "squeezenet" else -6.0
-    kind = values.get("optimizer") or "sgd"
-    if kind == "sgd" and values.get("momentum"):
-        kind = "momentum"
+    optimizer = values.get("optimizer") or "sgd"
+    if optimizer == "sgd" and values.get("momentum"):
+        optimizer = "momentum"
     table = _LR_EXPONENTS.get(family, _LR_EXPONENTS["resnet"])
-    return table.get(kind, table["momentum"])
+    return table.get(optimizer, table["momentum"])
 
 
 def _optimizer_defaults(values: Values, family: str, small: bool) -> Values:
     efficient = family == "efficientnet"
     decay = 1e-6 if small else 1e-5 if efficient else 1e-4
-    kind = values.get("optimizer") or "sgd"
+    optimizer = values.get("optimizer") or "sgd"
     smooth = efficient and not small
     rule: dict[str, Any] = {
         "optimizer": "sgd",
-        "momentum": 0.0 if kind == "sgd" else 0.9,
-        "weight_decay": 0.0 if kind == "lars" else decay,
+        "momentum": 0.0 if optimizer == "sgd" else 0.9,
+        "weight_decay": 0.0 if optimizer == "lars" else decay,
         "weight_decay_spares": "nothing" if small else "norms",
         "optimizer_state_dtype": "weights",
         "label_smoothing": 0.1 if smooth else 0.0,
         **({"label_smoothing_over": "others"} if smooth else {}),
     }
-    if kind == "lars":
+    if optimizer == "lars":
         rule["lars_weight_decay"] = decay
-    if kind == "rmsprop_tf":
+    if optimizer == "rmsprop_tf":
         rule |= {"optimizer_eps": 1e-3, "rmsprop_base_decay_exp": -14.0}
     return rule

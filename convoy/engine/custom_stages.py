@@ -94,32 +94,54 @@ class StageNode:
 
 
 def modules_of(function: StageFunction) -> list[nn.Module]:
-    """The modules that a stage uses: itself, or those that a function refers to by name."""
-    if isinstance(function, nn.Module):
-        return [function]
-    if isinstance(function, partial):
-        values = [function.func, *function.args, *function.keywords.values()]
-        return [module for value in values for module in _modules_in(value)]
-    if inspect.ismethod(function):
-        return [*_modules_in(function.__self__), *modules_of(function.__func__)]
-    if not inspect.isfunction(function):
-        return []
-    variables = inspect.getclosurevars(function)
-    values = [*variables.nonlocals.values(), *variables.globals.values()]
-    return [module for value in values for module in _modules_in(value)]
+    """The modules that a stage uses: itself, or those that a function or an object refers to."""
+    return list(dict.fromkeys(_modules_in(function, set())))
 
 
-def _modules_in(value: Any) -> list[nn.Module]:
+def _modules_in(value: Any, seen: set[int]) -> Iterator[nn.Module]:
+    """Follow containers, functions, methods and attributes of callable objects; each one once."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, nn.Module):
+        yield value
+        return
+    for item in _referenced(value):
+        yield from _modules_in(item, seen)
+
+
+def _referenced(value: Any) -> Iterable[Any]:
     match value:
-        case nn.Module():
-            return [value]
         case dict():
-            return [module for item in value.values() for module in _modules_in(item)]
+            return [*value.values()]
         case list() | tuple():
-            return [module for item in value for module in _modules_in(item)]
-        case _ if inspect.isfunction(value) and value.__module__ != "torch":
-            return []
-    return []
+            return value
+        case partial():
+            return [value.func, value.args, value.keywords]
+    if inspect.ismethod(value):
+        return [value.__self__, *_attributes(value.__self__), value.__func__]
+    if inspect.isfunction(value):
+        variables = inspect.getclosurevars(value)
+        return [*variables.nonlocals.values(), *_own_values(variables.globals)]
+    return _attributes(value) if callable(value) and not isinstance(value, type) else []
+
+
+def _attributes(value: Any) -> list[Any]:
+    if inspect.isbuiltin(value) or inspect.ismodule(value):
+        return []
+    try:
+        return [*vars(value).values()]
+    except TypeError:  # an object without a dictionary
+        return []
+
+
+def _own_values(variables: Mapping[str, Any]) -> list[Any]:
+    """Values of global variables, without the functions of torch."""
+    return [
+        value
+        for value in variables.values()
+        if not (inspect.isfunction(value) and value.__module__.startswith("torch."))
+    ]
 
 
 @dataclass(frozen=True)
@@ -250,7 +272,17 @@ def trace_stages(
             raise TypeError(
                 f"the branches of stage {nodes[0].index} return tuples and dictionaries"
             )
+        _check_keywords(nodes[0].index, form)
     return PipelineTrace(tuple(traces), form, bundle)
+
+
+def _check_keywords(index: int, form: ArgumentForm) -> None:
+    names = form.keywords
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise ValueError(
+            f"several branches of stage {index} return {', '.join(sorted(repeated))}; each needs "
+            "other names"
+        )
 
 
 def _as_leaf(tensor: Tensor) -> Tensor:
@@ -275,25 +307,20 @@ def _run_branch(
     _check_arguments(node, inputs, form)
     modules = nn.ModuleList(modules_of(node.function))
     weights = [*modules.parameters(), *trained]
-    versions = [weight._version for weight in weights]
     before = [(buffer, buffer.clone()) for buffer in modules.buffers()]
-    watch = _TensorWatch(inputs, [*weights, *modules.buffers()])
+    watch = _TensorWatch(node.name, inputs, weights, [*modules.buffers()])
     try:
         with torch.random.fork_rng(), watch:
             value = form.call(node.function, inputs)
+    except RuntimeError as error:
+        if "leaf Variable" not in str(error):
+            raise
+        # Autograd refuses to change a tensor that requires a gradient before the operation starts.
+        raise ValueError(f"{node.name} modifies a parameter or an argument in place") from error
     finally:
         with torch.no_grad():
             for buffer, values in before:
                 buffer.copy_(values)
-    if [weight._version for weight in weights] != versions:
-        raise ValueError(
-            f"{node.name} modifies a parameter; only the optimizer may, after the micro-batches"
-        )
-    if watch.strays:
-        raise ValueError(
-            f"{node.name} uses a tensor of shape {watch.strays[0]} that is neither an argument nor "
-            "a parameter or buffer of a module; pass it through the inputs or the infeed"
-        )
     outputs, output_form = flatten(value, node.name)
     return _BranchRun(outputs, output_form, tuple(watch.used))
 
@@ -308,24 +335,35 @@ def _check_arguments(node: StageNode, inputs: Bundle, form: ArgumentForm) -> Non
         signature.bind(*[None] * form.positional, **dict.fromkeys(form.keywords))
     except TypeError as error:
         takes = ", ".join(signature.parameters) or "nothing"
-        text = f"{node.name} takes ({takes}), but is given {form.describe(inputs)}: {error}"
+        text = f"{node.name} takes ({takes}), but got {form.describe(inputs)}: {error}"
         raise TypeError(text) from error
 
 
 class _TensorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
-    """Records which parameters and buffers operations use, and tensors of unknown origin.
+    """Records which parameters and buffers operations use.
 
-    Tensors are recognized by their memory, because autograd replaces tensor objects. No public API
-    of torch shows the inputs of all operations.
+    It refuses tensors of unknown origin, and changes of parameters and arguments. Tensors are
+    recognized by their memory, because autograd replaces tensor objects. No public API of torch
+    shows the inputs of all operations.
     """
 
-    def __init__(self, inputs: Iterable[Tensor], owned: Sequence[Tensor]) -> None:
-        """`owned` are parameters and buffers."""
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[Tensor],
+        parameters: Sequence[Tensor],
+        buffers: Sequence[Tensor],
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # untyped in torch
-        self._known = {_storage(tensor): tensor for tensor in [*inputs, *owned]}  # kept alive
+        owned = [*parameters, *buffers]
+        self._name = name
+        self._known = {_storage(tensor): tensor for tensor in [*arguments, *owned]}  # kept alive
         self._owned = {(_storage(tensor), tensor.storage_offset()): tensor for tensor in owned}
+        self._constants = dict.fromkeys(map(_storage, arguments), "an argument")
+        self._constants |= dict.fromkeys(map(_storage, parameters), "a parameter")
+        for tensor in buffers:
+            self._constants.pop(_storage(tensor), None)
         self.used: dict[Tensor, None] = {}
-        self.strays: list[tuple[int, ...]] = []
 
     def __torch_dispatch__(
         self,
@@ -337,15 +375,38 @@ class _TensorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyp
         del types
         keywords = dict(kwargs or {})
         for tensor in _tensors((args, keywords)):
-            if _storage(tensor) not in self._known:
-                self.strays.append(tuple(tensor.shape))
+            self._check_origin(function, tensor)
             used = self._owned.get((_storage(tensor), tensor.storage_offset()))
             if used is not None:
                 self.used[used] = None
+        for tensor in _written_tensors(function, args, keywords):
+            if what := self._constants.get(_storage(tensor)):
+                raise ValueError(
+                    f"{self._name} modifies {what} of shape {tuple(tensor.shape)}; only the "
+                    "optimizer may change parameters, after the micro-batches"
+                )
         result = function(*args, **keywords)
         for tensor in _tensors(result):
             self._known.setdefault(_storage(tensor), tensor)
         return result
+
+    def _check_origin(self, function: Callable[..., Any], tensor: Tensor) -> None:
+        is_new = function is torch.ops.aten.lift_fresh.default  # called by torch.tensor
+        if not is_new and _storage(tensor) not in self._known:
+            raise ValueError(
+                f"{self._name} uses a tensor of shape {tuple(tensor.shape)} that is neither an "
+                "argument nor a parameter or buffer of a module; pass it through the inputs or "
+                "the infeed"
+            )
+
+
+def _written_tensors(
+    function: Any, args: Sequence[Any], keywords: Mapping[str, Any]
+) -> Iterator[Tensor]:
+    """The arguments that an operation changes in place, by its schema."""
+    for index, argument in enumerate(function._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from _tensors(args[index] if index < len(args) else keywords.get(argument.name))
 
 
 def _storage(tensor: Tensor) -> int:

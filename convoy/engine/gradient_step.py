@@ -41,15 +41,30 @@ class StepOptions:
         if self.reduction not in REDUCTIONS:
             names = ", ".join(map(repr, REDUCTIONS))
             raise ValueError(f"reduction must be one of {names}, got {self.reduction!r}")
+        check_dtype_choice("accumulator_dtype", self.accumulator_dtype)
+        mapping: Any = self.map_gradient
+        if mapping is not None and not callable(mapping):
+            raise TypeError(f"map_gradient must be a function, got {type(mapping).__name__}")
 
     def dtype_of(self, parameter: nn.Parameter) -> torch.dtype:
         """The dtype in which the gradient of a parameter is accumulated."""
-        chosen = self.accumulator_dtype
-        if not (chosen is None or isinstance(chosen, torch.dtype)):
-            chosen = chosen(parameter)
-        if not isinstance(chosen, torch.dtype | None):
-            raise TypeError(f"accumulator_dtype must give a torch.dtype, got {chosen!r}")
-        return chosen or parameter.dtype
+        dtype = choose_dtype("accumulator_dtype", self.accumulator_dtype, parameter)
+        if not dtype.is_floating_point:
+            raise ValueError(f"accumulator_dtype must be a floating-point dtype, got {dtype}")
+        return dtype
+
+
+def check_dtype_choice(name: str, choice: Any) -> None:
+    if not (choice is None or isinstance(choice, torch.dtype) or callable(choice)):
+        raise TypeError(f"{name} must be a torch.dtype or a function that returns one: {choice!r}")
+
+
+def choose_dtype(name: str, choice: DtypeChoice, tensor: Tensor) -> torch.dtype:
+    """The dtype of the sum of tensors like this one; by default its own."""
+    dtype = choice if choice is None or isinstance(choice, torch.dtype) else choice(tensor)
+    if not isinstance(dtype, torch.dtype | None):
+        raise TypeError(f"{name} must return a torch.dtype, got {dtype!r}")
+    return dtype or tensor.dtype
 
 
 @dataclass(frozen=True)
@@ -107,13 +122,13 @@ class GradientStep:
         reduction = _make_reduction(self.options.reduction, layout.replicas)
         storage = accumulator_storage(self.options.offload_accumulators)
 
-        def kind(parameter: nn.Parameter) -> tuple[str, str, torch.dtype]:
+        def group_key(parameter: nn.Parameter) -> tuple[str, str, torch.dtype]:
             dtype = self.options.dtype_of(parameter)
             return str(parameter.dtype), str(parameter.device), dtype
 
         trees = []
-        ordered = sorted(parameters, key=lambda parameter: str(kind(parameter)))
-        for (_, _, dtype), members in groupby(ordered, kind):
+        ordered = sorted(parameters, key=lambda parameter: str(group_key(parameter)))
+        for (_, _, dtype), members in groupby(ordered, group_key):
             weights = {str(index): weight for index, weight in enumerate(members)}
             first_leaf = layout.replica * self.options.gradient_accumulation
             tree = GradientTree(
@@ -126,6 +141,14 @@ class GradientStep:
 
     def collect(self, group: int = 0) -> None:
         """Accumulate and clear the gradients of one micro-batch, for one group of parameters."""
+        weights = [weight for tree in self._trees[group] for weight in tree.flat.weights.values()]
+        missing = [weight for weight in weights if weight.grad is None]
+        if missing:
+            raise ValueError(
+                f"{len(missing)} of {len(weights)} parameters have no gradient, the first one of "
+                f"shape {tuple(missing[0].shape)}: the loss must depend on all parameters of the "
+                "optimizer; call backward first, or remove them from it"
+            )
         for tree in self._trees[group]:
             tree.collect()
 
@@ -144,8 +167,9 @@ class GradientStep:
             for weight in tree.flat.weights.values():
                 weight.grad = None
             if self.options.shard_optimizer and isinstance(self.replicas, ReplicaGroup):
+                _check_memory(tree.flat)
                 parts = owners.parts(tree.flat)
-                wait_all(self.replicas.peers.exchange_parts(parts))
+                wait_all(self.replicas.peers.all_gather_in_place(parts))
             tree.clear()
 
     def _set_gradients(
@@ -155,9 +179,12 @@ class GradientStep:
         for (name, weight), gradient in zip(flat.weights.items(), gradients, strict=True):
             if self.options.shard_optimizer and name not in owners.local:
                 continue  # torch optimizers skip parameters without a gradient
-            mapped = gradient
+            mapped: Any = gradient
             if self.options.map_gradient is not None:
                 mapped = self.options.map_gradient(gradient, weight)
+                if not isinstance(mapped, Tensor):
+                    name = type(mapped).__name__
+                    raise TypeError(f"map_gradient must return a tensor, got {name}")
                 if mapped.shape != weight.shape:
                     raise ValueError(
                         f"map_gradient returned the shape {tuple(mapped.shape)} for a parameter of "
@@ -165,6 +192,17 @@ class GradientStep:
                     )
             weight.grad_dtype = None  # any dtype is allowed
             weight.grad = mapped
+
+
+def _check_memory(flat: FlatParameters) -> None:
+    """The parameters must still be views of the vector that the replicas exchange."""
+    views = flat.views(flat.values)
+    for weight, view in zip(flat.weights.values(), views, strict=True):
+        if weight.data_ptr() != view.data_ptr():
+            raise ValueError(
+                f"the memory of a parameter of shape {tuple(weight.shape)} was replaced; with "
+                "shard_optimizer, a parameter belongs to one pipeline or DistributedOptimizer"
+            )
 
 
 @dataclass(frozen=True)
@@ -191,7 +229,7 @@ def _assign_owners(flats: Sequence[FlatParameters], layout: ProcessLayout) -> li
         for name, elements in ranges.items():
             # The replica in whose equal share the middle of the parameter is.
             middle = (elements.start + elements.stop) // 2
-            owner = min(count - 1, middle * count // max(1, flat.elements))
+            owner = min(count - 1, middle * count // max(1, flat.numel))
             stops[owner] = elements.stop
             if owner == here:
                 names.add(name)
@@ -225,13 +263,6 @@ class AccumulatingOptimizer:
 
     def step(self) -> None:
         """Accumulate and clear the gradients; update if enough are accumulated."""
-        missing = [parameter for parameter in self._parameters if parameter.grad is None]
-        if missing:
-            raise ValueError(
-                f"{len(missing)} of {len(self._parameters)} parameters have no gradient, the first "
-                f"one of shape {tuple(missing[0].shape)}; call backward first, and remove "
-                "parameters that the loss does not depend on from the optimizer"
-            )
         self._step.collect()
         if self._step.micro_batches == self._count:
             self._step.apply()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from convoy.data.infeed import Element, Infeed, as_element, describe_form
+from convoy.data.infeed import Element, Infeed, as_element, describe_structure, has_same_structure
 from convoy.engine.outfeed import current_iteration, map_tensors
 
 _loop_numbers = count()
@@ -36,7 +36,7 @@ def repeat(
         The carried values, as one value or a tuple; None if there are none.
     """
     if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 0:
-        raise ValueError(f"iterations must be a whole number of at least 0, got {iterations!r}")
+        raise ValueError(f"iterations must be an integer of at least 0, got {iterations!r}")
     step = _Step(body, inputs, infeed, compile)
     for _ in range(iterations):
         step.run()
@@ -137,10 +137,10 @@ class _Step:
             )
         converted = tuple(as_element(value) for value in values)
         for index, (new, old) in enumerate(zip(converted, self.carried, strict=True)):
-            if describe_form(new) != describe_form(old):
+            if not has_same_structure(new, old):
                 raise TypeError(
-                    f"body returned {describe_form(new)} as carried value {index}, which was "
-                    f"{describe_form(old)} before"
+                    f"body returned {describe_structure(new)} as carried value {index}, which was "
+                    f"{describe_structure(old)} before"
                 )
         return converted
 
@@ -172,12 +172,12 @@ def _check_arguments(
     except TypeError as error:
         passed = f"{carried} carried values"
         if element is not None:
-            passed += f" and an element {describe_form(element)}"
+            passed += f" and an element {describe_structure(element)}"
             if _accepts(signature, carried):
                 text = f"{name} takes no element of the infeed; remove the infeed or take it"
                 raise ValueError(text) from error
         needed = ", ".join(signature.parameters) or "nothing"
-        raise TypeError(f"{name} takes ({needed}), but is given {passed}: {error}") from error
+        raise TypeError(f"{name} takes ({needed}), but got {passed}: {error}") from error
 
 
 def _accepts(signature: inspect.Signature, positional: int) -> bool:

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from convoy.engine.custom_stages import PipelineTrace, StageNode
-from convoy.engine.outfeed import ResultExchange
+from convoy.engine.outfeed import ResultGatherer
 from convoy.parallel.channels import (
     BroadcastChannel,
     JoinChannel,
@@ -24,7 +24,7 @@ from convoy.parallel.replicas import Replicas
 
 @dataclass(frozen=True)
 class ProcessLayout:
-    """This process among the processes of a pipeline and its replicas. By default it is alone."""
+    """This process among the processes of a pipeline and its replicas; by default the only one."""
 
     replica: int = 0
     replicas: int = 1
@@ -38,12 +38,12 @@ class ProcessLayout:
         """Whether a stage runs in this process."""
         return self.processes == 1 or node.device == self.index
 
-    def exchange(self, source: int) -> ResultExchange | None:
+    def exchange(self, source: int) -> ResultGatherer | None:
         """How all processes get the results, which are in process `source` of each replica."""
         if self.group is None and self.peers is None:
             return None
         is_source = self.group is None or self.index == source
-        return ResultExchange(self.peers, self.replicas, self.group, source, is_source)
+        return ResultGatherer(self.peers, self.replicas, self.group, source, is_source)
 
 
 # (processes of a replica, replicas or None) → this process
@@ -95,8 +95,8 @@ def _outputs_with_gradients(trace: PipelineTrace, node: StageNode) -> tuple[int,
     following = trace.stages[node.index + 1]
     counts = [len(outputs) for outputs in trace.stages[node.index].outputs]
     first = sum(counts[: node.branch])
-    own_outputs = range(first, first + counts[node.branch])
-    return tuple(i - first for i in following.inputs_with_gradients if i in own_outputs)
+    local_outputs = range(first, first + counts[node.branch])
+    return tuple(i - first for i in following.inputs_with_gradients if i in local_outputs)
 
 
 class _End(NamedTuple):

@@ -11,14 +11,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from convoy.data.infeed import as_element, check_same_form
+from convoy.data.infeed import as_element, check_same_structure
 
 # The loop iteration of the current thread: (loop, iteration); None outside of loops.
 current_iteration: ContextVar[tuple[int, int] | None] = ContextVar("iteration", default=None)
 
 
 @dataclass(frozen=True)
-class ResultExchange:
+class ResultGatherer:
     """Brings the results of all replicas to all processes."""
 
     peers: dist.ProcessGroup | None  # the processes with results, one per replica
@@ -28,7 +28,7 @@ class ResultExchange:
     is_source: bool = True
 
     @classmethod
-    def of_processes(cls) -> "ResultExchange | None":
+    def of_processes(cls) -> "ResultGatherer | None":
         """Every process of torch.distributed is a replica, if there are several."""
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             return None
@@ -77,9 +77,9 @@ class Outfeed:
         self._first: Any = None
         self._iteration: tuple[int, int] | None = None  # of the last result
         self._is_closed = False
-        self._exchange: ResultExchange | None = None
+        self._gatherer: ResultGatherer | None = None
         self._is_source = True  # whether this process has the results
-        self._changed = Condition()
+        self._condition = Condition()
 
     def enqueue(self, result: Any) -> None:
         """Add the result of an iteration; call this once per iteration."""
@@ -92,24 +92,24 @@ class Outfeed:
     def put(self, result: Any) -> None:
         """Add a result. Called by pipelines, several times in an iteration."""
         value = _detach(as_element(result)) if self._is_source else as_element(result)
-        with self._changed:
+        with self._condition:
             if self._first is None:
                 self._first = value
-            check_same_form(value, self._first, "this result")
+            check_same_structure(value, self._first, "this result")
             if self.mode == "last":
                 self._results.clear()
             while self._is_full:
-                self._changed.wait()
+                self._condition.wait()
             self._results.append(value)
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     @property
     def _is_full(self) -> bool:
         return self._is_source and self._depth is not None and len(self._results) >= self._depth
 
-    def connect(self, exchange: "ResultExchange | None", is_source: bool) -> None:
+    def connect(self, gatherer: "ResultGatherer | None", is_source: bool) -> None:
         """Set how the results reach all processes; other processes than the source only count."""
-        self._exchange, self._is_source = exchange, is_source
+        self._gatherer, self._is_source = gatherer, is_source
 
     def dequeue(self) -> Any:
         """Return the results so far and remove them: stacked as (iterations, …) in mode `all`.
@@ -117,49 +117,49 @@ class Outfeed:
         With several replicas the shape is (iterations, replicas, …), or (replicas, …) in mode
         `last`; all processes must call this, and all get the results.
         """
-        with self._changed:
+        with self._condition:
             if self._first is None:
                 raise ValueError("nothing was enqueued yet")
             results = list(self._results)
             self._results.clear()
-            self._changed.notify_all()
+            self._condition.notify_all()
         if self.mode == "last" and not results:
             raise ValueError("no result since the last dequeue")
         stacked = _stack(results, self._first)
-        exchange = self._exchange or ResultExchange.of_processes()
-        if exchange is not None:
-            exchange.check_equal_counts(len(results))
-            stacked = map_tensors(exchange.gather, stacked)
+        gatherer = self._gatherer or ResultGatherer.of_processes()
+        if gatherer is not None:
+            gatherer.check_equal_counts(len(results))
+            stacked = map_tensors(gatherer.gather, stacked)
         return stacked if self.mode == "all" else map_tensors(lambda tensor: tensor[-1], stacked)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the results that are available now, one iteration at a time."""
         self._check_streams()
         while True:
-            with self._changed:
+            with self._condition:
                 if not self._results:
                     return
                 result = self._results.popleft()
-                self._changed.notify_all()
+                self._condition.notify_all()
             yield result
 
     def stream(self) -> Iterator[Any]:
         """Yield results as they arrive, from another thread, until `close` is called."""
         self._check_streams()
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._results or self._is_closed)
+            with self._condition:
+                self._condition.wait_for(lambda: self._results or self._is_closed)
                 if not self._results:
                     return
                 result = self._results.popleft()
-                self._changed.notify_all()
+                self._condition.notify_all()
             yield result
 
     def close(self) -> None:
         """End `stream` after the results that are still waiting."""
-        with self._changed:
+        with self._condition:
             self._is_closed = True
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     def _check_streams(self) -> None:
         if self.mode == "last":
@@ -183,14 +183,14 @@ def _detach(value: Any) -> Any:
     return map_tensors(lambda tensor: tensor.detach().clone(), value)
 
 
-def _stack(results: list[Any], form: Any) -> Any:
-    match form:
+def _stack(results: list[Any], example: Any) -> Any:
+    match example:
         case Tensor():
-            return torch.stack(results) if results else form.new_empty((0, *form.shape))
+            return torch.stack(results) if results else example.new_empty((0, *example.shape))
         case dict():
-            return {name: _stack([r[name] for r in results], form[name]) for name in form}
+            return {name: _stack([r[name] for r in results], example[name]) for name in example}
         case _:
             return tuple(
                 _stack([result[index] for result in results], inner)
-                for index, inner in enumerate(form)
+                for index, inner in enumerate(example)
             )

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from convoy.batch import Bundle
-from convoy.data.infeed import Infeed, InfeedShare, as_element, to_device
+from convoy.data.infeed import Infeed, InfeedShare, as_element, describe_structure, to_device
 from convoy.engine.custom_stages import (
     ArgumentForm,
     PipelineTrace,
@@ -21,7 +21,7 @@ from convoy.engine.custom_stages import (
     trace_stages,
     unflatten,
 )
-from convoy.engine.gradient_step import GradientStep
+from convoy.engine.gradient_step import GradientStep, choose_dtype
 from convoy.engine.loops import repeat
 from convoy.engine.node_channels import JoinProcesses, connect_nodes, device_of
 from convoy.engine.offload import ActivationOffload
@@ -50,7 +50,7 @@ class Pipeline:
     ) -> None:
         if infeed is not None and not isinstance(infeed, Infeed):
             raise TypeError(f"infeed must be a convoy.Infeed, got {type(infeed).__name__}")
-        self.schedule = check_options(options, len(stages), outfeed)
+        self.schedule = check_options(options, stages, outfeed)
         self.nodes = make_nodes(stages, options, self.schedule)
         self.options = options
         self.infeed = infeed
@@ -67,11 +67,20 @@ class Pipeline:
             if not isinstance(value, Tensor):
                 raise TypeError(f"argument {index} of the pipeline must be a tensor")
         bundle = tuple(value for value in arguments if isinstance(value, Tensor))
+        self._check_inputs(bundle)
         with torch.random.fork_rng():
             if self._program is None:
                 self._program = _Program(self, bundle)
             program = self._program
             repeat(self.options.repeat_count, lambda: self._run(program, bundle))
+
+    def _check_inputs(self, inputs: Bundle) -> None:
+        """The number, shapes and dtypes of the arguments are the same in all calls."""
+        if self._program is None:
+            return
+        given, first = describe_structure(inputs), describe_structure(self._program.inputs)
+        if given != first:
+            raise TypeError(f"the pipeline was called with {first} before, and now with {given}")
 
     def _run(self, program: "_Program", inputs: Bundle) -> None:
         program.run(self.updates, inputs)
@@ -136,8 +145,12 @@ class _Results:
             for total, value in zip(self.sums, chosen, strict=True):
                 total.add_(value.detach())
         else:
-            dtype = self.options.accumulate_outfeed_dtype
-            self.sums = [value.detach().to(dtype or value.dtype, copy=True) for value in chosen]
+            self.sums = [value.detach().to(self.sum_dtype(value), copy=True) for value in chosen]
+
+    def sum_dtype(self, output: Tensor) -> torch.dtype:
+        """The dtype of the sum of outputs like this one."""
+        choice = self.options.accumulate_outfeed_dtype
+        return choose_dtype("accumulate_outfeed_dtype", choice, output)
 
     def select(self, outputs: Bundle, loss: Tensor | None) -> tuple[Bundle, ArgumentForm]:
         if self.options.outfeed_loss:
@@ -184,7 +197,8 @@ def compute_loss(options: PipelineOptions, outputs: Bundle, form: ArgumentForm) 
         raise TypeError(f"loss_fn must return a tensor, got {type(loss).__name__}")
     if loss.numel() != 1 or not loss.is_floating_point():
         raise ValueError(
-            f"loss_fn must return one floating-point number, got {tuple(loss.shape)} {loss.dtype}"
+            "loss_fn must return a scalar floating-point tensor, got "
+            f"{tuple(loss.shape)} {loss.dtype}"
         )
     return loss.reshape(())
 
@@ -194,18 +208,20 @@ class _Program:
 
     def __init__(self, pipeline: Pipeline, inputs: Bundle) -> None:
         self.options, self.infeed = pipeline.options, pipeline.infeed
-        self.layout = pipeline.layout
+        self.layout, self.inputs = pipeline.layout, inputs
         count = self.options.gradient_accumulation
         assert count is not None
         self.count = count
         trained = _trained_parameters(self.options)
         self.device: torch.device | None = None  # of the first stage; known after the trace
-        self._inputs, self.form = self._first_arguments(inputs, peek=True)
-        self.trace = trace_stages(pipeline.nodes, (self._inputs, self.form), trained)
+        arguments = self._first_arguments(inputs, peek=True)
+        self.trace = trace_stages(pipeline.nodes, arguments, trained)
         self.device = device_of(pipeline.nodes[0][0], self.trace)
         _check_owners(self.trace, pipeline.nodes, trained)
         outfeed = pipeline.outfeed
-        _check_last_outputs(self.options, outfeed, self.trace)
+        self.example_loss = _check_last_outputs(self.options, outfeed, self.trace)
+        outputs = tuple(output.detach() for output in self.trace.last_outputs)
+        self.trace = replace(self.trace, last_outputs=outputs)  # without the graph
         self.local = [node for node in chain.from_iterable(pipeline.nodes) if self.layout.has(node)]
         self._broadcast_from_first_replica()
         self.modules = [self._make_module(node) for node in self.local]
@@ -270,12 +286,7 @@ class _Program:
                     self.infeed.skip()
                 yield ()
                 continue
-            bundle, form = self._first_arguments(inputs)
-            if form != self.form:
-                raise TypeError(
-                    f"stage 0 was given {self.form.describe(self._inputs)} before, and now "
-                    f"{form.describe(bundle)}"
-                )
+            bundle, _ = self._first_arguments(inputs)
             yield bundle
 
     def _first_arguments(self, inputs: Bundle, peek: bool = False) -> tuple[Bundle, ArgumentForm]:
@@ -315,11 +326,9 @@ class _Program:
         if outfeed is None:
             return
         outputs = self.trace.last_outputs
-        loss = torch.zeros(()) if self.options.outfeed_loss else None
-        chosen, form = self.results.select(outputs, loss)
-        dtype = self.options.accumulate_outfeed_dtype
-        if dtype is not None and self.options.accumulate_outfeed:
-            chosen = tuple(value.to(dtype) for value in chosen)
+        chosen, form = self.results.select(outputs, self.example_loss)
+        if self.options.accumulate_outfeed:
+            chosen = tuple(value.to(self.results.sum_dtype(value)) for value in chosen)
         for _ in range(1 if self.options.accumulate_outfeed else self.count):
             outfeed.put(unflatten(chosen, form))
 
@@ -333,8 +342,8 @@ def _trained_parameters(options: PipelineOptions) -> list[nn.Parameter]:
 
 def _check_last_outputs(
     options: PipelineOptions, outfeed: Outfeed | None, trace: PipelineTrace
-) -> None:
-    """Check the loss, and that results have a place to go."""
+) -> Tensor | None:
+    """Check the loss, and that results have a place to go; return the loss, if there is one."""
     outputs, form = trace.last_outputs, trace.output_form
     if outputs and outfeed is None and not options.trains:
         raise ValueError("the last stage returns tensors; an outfeed is needed to receive them")
@@ -344,35 +353,42 @@ def _check_last_outputs(
             f"{len(outputs)} tensors"
         )
     if not options.trains:
-        return
+        return None
     with torch.enable_grad():
         loss = compute_loss(options, outputs, form)
     if not loss.requires_grad:
         raise ValueError("the loss does not depend on any parameter of the optimizer")
+    return loss.detach()
 
 
 def _check_owners(
     trace: PipelineTrace, nodes: Sequence[Sequence[StageNode]], trained: Sequence[nn.Parameter]
 ) -> None:
-    """Stages that share a parameter are on one device, and each parameter is used."""
-    users: dict[nn.Parameter, StageNode] = {}
-    chosen = set(trained)
+    """Stages that share a parameter or buffer are on one device, and each parameter is used."""
+    users: dict[Tensor, StageNode] = {}
     for stage, branches in zip(trace.stages, nodes, strict=True):
         for node, used in zip(branches, stage.used, strict=True):
-            for parameter in chosen.intersection(used):
-                other = users.setdefault(parameter, node)
-                if other.device != node.device:
-                    raise ValueError(
-                        f"{other.name} and {node.name} share a parameter of shape "
-                        f"{tuple(parameter.shape)}, but are on the devices {other.device} and "
-                        f"{node.device}; give both one device in device_mapping"
-                    )
+            for tensor in used:
+                _check_sharing(tensor, users.setdefault(tensor, node), node)
     unused = [parameter for parameter in trained if parameter not in users]
     if unused:
         raise ValueError(
             f"the optimizer has {len(unused)} parameters that no stage uses, the first one of "
             f"shape {tuple(unused[0].shape)}; remove them from the optimizer"
         )
+
+
+def _check_sharing(tensor: Tensor, first: StageNode, second: StageNode) -> None:
+    if first.device == second.device:
+        return
+    solution = "give both one device in device_mapping"
+    if first.index == second.index:
+        solution = "concurrent stages need separate parameters"
+    raise ValueError(
+        f"{first.name} and {second.name} share a parameter or buffer of shape "
+        f"{tuple(tensor.shape)}, but are on the devices {first.device} and {second.device}; "
+        f"{solution}"
+    )
 
 
 def _group_parameters(

@@ -5,10 +5,15 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from convoy.engine.custom_stages import StageFunction, StageNode
-from convoy.engine.gradient_step import DtypeChoice, GradientMap, StepOptions
+from convoy.engine.gradient_step import (
+    DtypeChoice,
+    GradientMap,
+    StepOptions,
+    check_dtype_choice,
+)
 from convoy.engine.outfeed import Outfeed
 from convoy.errors import ConfigError
 from convoy.planning.schedules import SCHEDULES, Schedule, format_shared_devices
@@ -18,19 +23,23 @@ Stages = Sequence[StageFunction | Sequence[StageFunction]]
 
 # Arguments of the programming guide: what they are called here, or why they do not exist.
 _GUIDE_ARGUMENTS = {
-    "computational_stages": "it is called stages",
-    "gradient_accumulation_count": "it is called gradient_accumulation",
-    "gradient_accumulation_dtype": "it is called accumulator_dtype",
-    "infeed_queue": "it is called infeed",
-    "outfeed_queue": "it is called outfeed",
+    "computational_stages": "use stages",
+    "gradient_accumulation_count": "use gradient_accumulation",
+    "gradient_accumulation_dtype": "use accumulator_dtype",
+    "infeed_queue": "use infeed",
+    "outfeed_queue": "use outfeed",
     "inputs": "pass them when you call the pipeline",
     "optimizer_function": "use loss_fn and optimizer",
-    "pipeline_schedule": "it is called schedule",
-    "recomputation_mode": "it is called recompute",
-    "offload_weight_update_variables": "it is called offload_optimizer",
-    "replicated_optimizer_state_sharding": "it is called shard_optimizer",
-    "offload_gradient_accumulation_buffers": "it is called offload_accumulators",
-    "reduction_method": "it is called reduction",
+    "pipeline_schedule": "use schedule",
+    "recomputation_mode": "use recompute",
+    "offload_weight_update_variables": "use offload_optimizer",
+    "replicated_optimizer_state_sharding": "use shard_optimizer",
+    "offload_gradient_accumulation_buffers": "use offload_accumulators",
+    "reduction_method": "use reduction",
+    "forward_propagation_stages_poplar_options": "stages have no compiler options",
+    "backward_propagation_stages_poplar_options": "stages have no compiler options",
+    "weight_update_poplar_options": "the update has no compiler options",
+    "name": "pipelines have no name",
 }
 _NOT_IMPLEMENTED = {
     "batch_serialization_iterations": "an inner loop per stage is not implemented",
@@ -66,7 +75,7 @@ class PipelineOptions:
     outfeed_loss: bool = False
     outfeed_mask: Sequence[bool] | None = None
     accumulate_outfeed: bool = False
-    accumulate_outfeed_dtype: torch.dtype | None = None
+    accumulate_outfeed_dtype: DtypeChoice = None
     replicas: int | None = None
 
     @classmethod
@@ -81,7 +90,7 @@ class PipelineOptions:
             if name in _NOT_IMPLEMENTED:
                 raise NotImplementedError(f"{name} is not available: {_NOT_IMPLEMENTED[name]}")
             if name in _GUIDE_ARGUMENTS:
-                raise TypeError(f"pipeline() has no argument {name}: {_GUIDE_ARGUMENTS[name]}")
+                raise TypeError(f"pipeline() has no argument {name}; {_GUIDE_ARGUMENTS[name]}")
             if name not in names:
                 raise TypeError(f"pipeline() has no argument {name}; {suggest(name, names)}")
         return cls(**values)
@@ -104,8 +113,10 @@ class PipelineOptions:
         )
 
 
-def check_options(options: PipelineOptions, stages: int, outfeed: Outfeed | None) -> Schedule:
+def check_options(options: PipelineOptions, stages: Stages, outfeed: Outfeed | None) -> Schedule:
     """Raise an error for the first broken rule; return the schedule."""
+    if not isinstance(stages, Sequence) or len(stages) < 2:
+        raise ValueError("a pipeline needs a list of at least 2 stages")
     if options.gradient_accumulation is None:
         raise ValueError("gradient_accumulation is required: the micro-batches of one update")
     _ = options.step_options  # checks its values
@@ -115,8 +126,8 @@ def check_options(options: PipelineOptions, stages: int, outfeed: Outfeed | None
         raise ValueError(f"repeat_count must be at least 1, got {options.repeat_count}")
     _check_optimizer(options)
     schedule = _find_schedule(options.schedule)
-    _check_count(options, schedule, stages)
-    _check_recompute(options, schedule)
+    _check_count(options, schedule, len(stages))
+    _check_recompute(options, schedule, stages)
     _check_outfeed(options, outfeed)
     return schedule
 
@@ -147,7 +158,8 @@ def _check_count(options: PipelineOptions, schedule: Schedule, stages: int) -> N
     count = options.gradient_accumulation
     assert count is not None
     if not options.trains:
-        if schedule.in_flight_per_stage and count % stages:
+        fills = schedule.any_micro_batches or not schedule.in_flight_per_stage
+        if not fills and count % stages:
             raise ValueError(
                 f"{schedule.name} with {stages} stages and no optimizer needs "
                 f"gradient_accumulation to be a multiple of {stages}, got {count}"
@@ -160,7 +172,7 @@ def _check_count(options: PipelineOptions, schedule: Schedule, stages: int) -> N
         raise ValueError(text) from None
 
 
-def _check_recompute(options: PipelineOptions, schedule: Schedule) -> None:
+def _check_recompute(options: PipelineOptions, schedule: Schedule, stages: Stages) -> None:
     mode = options.recompute
     if mode is not None and mode not in _RECOMPUTE_SCHEDULES:
         raise ValueError(f"recompute must be None, 'stage' or 'segments', got {mode!r}")
@@ -169,6 +181,20 @@ def _check_recompute(options: PipelineOptions, schedule: Schedule) -> None:
         raise ValueError(f"recompute={mode!r} works with {names}, not with {schedule.name}")
     if options.recompute_checkpoints and mode != "segments":
         raise ValueError("recompute_checkpoints need recompute='segments'")
+    layers = dict.fromkeys(name for stage in stages for name in _layer_names(stage))
+    for name in options.recompute_checkpoints:
+        if name not in layers:
+            raise ValueError(
+                f"recompute_checkpoints contains {name!r}, but no stage is an nn.Sequential with "
+                f"this layer; the layers are {', '.join(layers) or 'none'}"
+            )
+
+
+def _layer_names(stage: Any) -> list[str]:
+    """The names of the layers of a stage that is an `nn.Sequential`."""
+    if isinstance(stage, list | tuple):
+        return [name for branch in stage for name in _layer_names(branch)]
+    return [name for name, _ in stage.named_children()] if isinstance(stage, nn.Sequential) else []
 
 
 def _check_outfeed(options: PipelineOptions, outfeed: Outfeed | None) -> None:
@@ -187,14 +213,15 @@ def _check_outfeed(options: PipelineOptions, outfeed: Outfeed | None) -> None:
         raise ValueError("outfeed_loss, outfeed_mask and accumulate_outfeed need an outfeed")
     if options.accumulate_outfeed and outfeed is not None and outfeed.mode != "all":
         raise ValueError("accumulate_outfeed needs an outfeed with mode 'all'")
+    check_dtype_choice("accumulate_outfeed_dtype", options.accumulate_outfeed_dtype)
+    if options.accumulate_outfeed_dtype is not None and not options.accumulate_outfeed:
+        raise ValueError("accumulate_outfeed_dtype needs accumulate_outfeed")
 
 
 def make_nodes(
     stages: Stages, options: PipelineOptions, schedule: Schedule
 ) -> list[list[StageNode]]:
     """The stages with their devices; concurrent stages are lists."""
-    if not isinstance(stages, Sequence) or len(stages) < 2:
-        raise ValueError("a pipeline needs a list of at least 2 stages")
     branches = [list(stage) if isinstance(stage, list | tuple) else [stage] for stage in stages]
     for index, functions in enumerate(branches):
         _check_functions(index, functions, is_last=index == len(branches) - 1)
@@ -234,14 +261,18 @@ def _make_mapping(
         return [[next(numbers) for _ in functions] for functions in branches]
     if len(mapping) != len(branches):
         raise ValueError(
-            f"device_mapping has {len(mapping)} entries for {len(branches)} stages; give one each"
+            f"device_mapping has {len(mapping)} entries for {len(branches)} stages; "
+            "list one device per stage"
         )
     devices = [list(item) if isinstance(item, Sequence) else [item] for item in mapping]
+    for device in [device for mapped in devices for device in mapped]:
+        if isinstance(device, bool) or not isinstance(device, int):
+            raise TypeError(f"device_mapping must contain device numbers, got {device!r}")
     for index, (functions, mapped) in enumerate(zip(branches, devices, strict=True)):
         if len(functions) != len(mapped):
             raise ValueError(
                 f"device_mapping has {len(mapped)} devices for the {len(functions)} concurrent "
-                f"stages of stage {index}; give one each"
+                f"stages of stage {index}; list one device per stage"
             )
         if len({*mapped}) < len(mapped):
             raise ValueError(f"the concurrent stages of stage {index} need different devices")

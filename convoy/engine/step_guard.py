@@ -20,6 +20,7 @@ from convoy.optim.update_rules import StepContext
 from convoy.parallel.control import ControlGroup, SyncPoint
 from convoy.parallel.executor import MicroBatchResult
 from convoy.planning.loop import NO_LOSS_SCALING
+from convoy.text import pluralize
 
 _NO_COUNTS = (0, 0, 0, 0)  # of a process without counters
 
@@ -50,12 +51,12 @@ class NonFinitePolicy:
 class GuardState:
     """The state that a checkpoint stores. The field names are part of the format."""
 
-    followed: float | None = None  # dynamic scale of the next update
-    before: float | None = None  # scale of the last applied update
+    dynamic_scale: float | None = None  # of the next update
+    last_applied_scale: float | None = None
     skipped: int = 0
-    ceiling: float | None = None  # upper limit of a dynamic scale
-    calm: int = 0  # updates since the last non-finite one
-    in_a_row: int = 0  # consecutive skips that the loss scale did not cause
+    max_scale: float | None = None  # of a dynamic scale
+    finite_updates: int = 0  # since the last non-finite one
+    consecutive_skips: int = 0  # that the loss scale did not cause
 
 
 @dataclass(eq=False)
@@ -111,8 +112,9 @@ class StepGuard:
         if bad_values or not self._may_skip(decision):
             return StepDecision(apply=False, stop=True)
         self.skipped += 1
+        total = pluralize(self.skipped, "update")
         number, cause = context.update + 1, "losses" if bad_losses else "gradients"
-        text = f"update {number} is skipped: its {cause} are not finite ({self.skipped} so far)"
+        text = f"update {number} was skipped: its {cause} are not finite ({total} skipped so far)"
         notices = _scale_notices(decision, context) or (Noticed("skipped", text, number),)
         return StepDecision(apply=False, notices=notices)
 
@@ -128,23 +130,23 @@ class StepGuard:
         scale = self.loss_scale
         return asdict(
             GuardState(
-                followed=scale.dynamic_scale,
-                before=scale.last_applied_scale,
+                dynamic_scale=scale.dynamic_scale,
+                last_applied_scale=scale.last_applied_scale,
                 skipped=self.skipped,
-                ceiling=scale.max_scale,
-                calm=scale.finite_updates,
-                in_a_row=self.consecutive_skips,
+                max_scale=scale.max_scale,
+                finite_updates=scale.finite_updates,
+                consecutive_skips=self.consecutive_skips,
             )
         )
 
     def load_state(self, state: GuardState) -> None:
         """Restore the state; a planned loss scale is taken from the current plan instead."""
-        if self.loss_scale.dynamic_scale is not None and state.followed is not None:
-            self.loss_scale.dynamic_scale = state.followed
-        self.loss_scale.last_applied_scale = state.before
-        self.loss_scale.max_scale = state.ceiling or MAX_SCALE
-        self.loss_scale.finite_updates = state.calm
-        self.skipped, self.consecutive_skips = state.skipped, state.in_a_row
+        if self.loss_scale.dynamic_scale is not None and state.dynamic_scale is not None:
+            self.loss_scale.dynamic_scale = state.dynamic_scale
+        self.loss_scale.last_applied_scale = state.last_applied_scale
+        self.loss_scale.max_scale = state.max_scale or MAX_SCALE
+        self.loss_scale.finite_updates = state.finite_updates
+        self.skipped, self.consecutive_skips = state.skipped, state.consecutive_skips
 
 
 def _scale_notices(decision: ScaleDecision, context: StepContext) -> tuple[Noticed, ...]:
@@ -153,5 +155,5 @@ def _scale_notices(decision: ScaleDecision, context: StepContext) -> tuple[Notic
         return ()
     number = context.update + 1
     change = "halved" if decision.scale < context.loss_scale else "doubled"
-    text = f"{change} to {decision.scale:,.10g} at update {number}: {decision.reason}"
+    text = f"loss scale {change} to {decision.scale:,.10g} at update {number}: {decision.reason}"
     return (Noticed("loss_scale", text, number),)

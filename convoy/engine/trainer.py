@@ -131,17 +131,17 @@ class NonFiniteSearch:
 
     def error(self, context: StepContext) -> NotFiniteError:
         """The error that ends the run, the same on all processes; all of them must call this."""
-        guard, (text, is_forward) = self.update_step.guard, self._find_source(context)
+        guard, (source, is_forward) = self.update_step.guard, self._find_source(context)
         skips = guard.consecutive_skips
         skipped = f"consecutive updates skipped before it: {skips}; " if skips else ""
-        is_chosen = guard.policy.skip or guard.policy.watch_layers
-        alternative = "" if is_chosen else ", or continue with --on-nonfinite skip"
-        lower = f"--lr (now {context.lr:g})"
+        continues = guard.policy.skip or guard.policy.watch_layers
+        alternative = "" if continues else ", or continue with --on-nonfinite skip"
+        option = f"--lr (now {context.lr:g})"
         if context.loss_scale > 1 and not is_forward:
-            lower = f"--loss-scaling (now {context.loss_scale:,.10g})"
+            option = f"--loss-scaling (now {context.loss_scale:,.10g})"
         return NotFiniteError(
-            f"update {context.update + 1}: {text}; {skipped}the update was not applied, "
-            f"and the state before it is kept; lower {lower}{alternative}"
+            f"update {context.update + 1}: {source}; {skipped}the update was not applied, "
+            f"and the state before it is kept; lower {option}{alternative}"
         )
 
     def _find_source(self, context: StepContext) -> tuple[str, bool]:

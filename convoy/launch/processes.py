@@ -65,11 +65,11 @@ def _signals_blocked() -> Iterator[None]:
     A signal to the process group (Ctrl-C, `timeout`, a closed terminal) would kill the forkserver,
     and all workers would appear lost. Workers unblock the signals.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED_SIGNALS)
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED_SIGNALS)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
 
 @contextmanager
@@ -191,7 +191,7 @@ class WorkerProcess:
         try:
             with _hidden_main_module():
                 self._process.start()
-        finally:  # the worker has its own copies; ours would keep the pipes open
+        finally:  # the worker has its own copies; these would keep the pipes open
             for end in pipes:
                 end.close()
 

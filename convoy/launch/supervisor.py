@@ -59,7 +59,7 @@ class LaunchOptions:
 
     preload: tuple[str, ...] = ()  # modules that the target imports late: loaded once for all
     bytes_per_worker: int = 0  # planned memory of the largest stage
-    settle_seconds: float = 1.0  # from a report of a lost peer until its exit is noticed
+    peer_exit_seconds: float = 1.0  # from a report of a lost peer until its exit is noticed
     grace_seconds: float = 5.0  # from SIGTERM to SIGKILL after a failure
     save_seconds: float = 60.0  # from a user's signal to SIGKILL: finish the update and save
 
@@ -116,7 +116,7 @@ class LaunchResult:
         lines: list[str] = []
         for failure in self.failures:
             follows = failure.is_consequence and failure is not self.cause
-            lines.append(f"consequence: {failure}" if follows else str(failure))
+            lines.append(f"caused by this failure: {failure}" if follows else str(failure))
             if failure.error is not None and not follows:
                 lines.extend(failure.error.traceback.rstrip().splitlines())
         return lines
@@ -286,7 +286,7 @@ class Supervisor:
         if self._stopped_at is not None or not self._failures:
             return
         first = causes_first(self._failures)[0]
-        if first.is_consequence and monotonic() < first.time + self.options.settle_seconds:
+        if first.is_consequence and monotonic() < first.time + self.options.peer_exit_seconds:
             return  # the cause is not known yet
         self._stopped_at = monotonic()
         self._send_all(signal.SIGTERM)
@@ -323,20 +323,18 @@ class Supervisor:
         if self._is_aborted:
             return LaunchResult(ExitCode.INTERRUPTED)
         failures = causes_first(self._failures)
-        was_ready = not self._with_status(WorkerStatus.INTERRUPTED)
-        if failures and (was_ready or not failures[0].is_consequence):
+        all_handled_signals = not self._with_status(WorkerStatus.INTERRUPTED)
+        if failures and (all_handled_signals or not failures[0].is_consequence):
             return LaunchResult(failures[0].code, failures)
         ended = self._with_status(WorkerStatus.ENDED, WorkerStatus.INTERRUPTED)
         first = ended[0]
-        different = next((worker for worker in ended if worker.code != first.code), None)
-        if different is None:
+        mismatch = next((worker for worker in ended if worker.code != first.code), None)
+        if mismatch is None:
             return LaunchResult(first.code)
         if self._forwarded_signals:
             return LaunchResult(_SIGNAL_CODES[self._forwarded_signals[0]])
         # Workers agree on how a run ends; otherwise it is a bug.
-        text = (
-            f"ended with code {first.code}, but {different.rank} ended with code {different.code}"
-        )
+        text = f"ended with code {first.code}, but {mismatch.rank} ended with code {mismatch.code}"
         failure = WorkerFailure(first.rank, text, ExitCode.BUG, monotonic())
         return LaunchResult(ExitCode.BUG, (failure,))
 

@@ -1,4 +1,4 @@
-"""The rank of this process in the run: a single process, or one of torchrun or our supervisor."""
+"""The rank of this process: a single process, or one started by torchrun or the supervisor."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from convoy.errors import ConfigError
 
 _MAX_PORT = 65_535
+REPLICAS_VARIABLE = "CONVOY_REPLICAS"  # of a script, set by `convoy launch`
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,8 @@ class World:
     world_size: int
     local_rank: int
     local_world_size: int
-    rendezvous: str | None = None  # rendezvous file of our supervisor's workers
+    rendezvous: str | None = None  # rendezvous file of the supervisor's workers
+    replicas: int | None = None  # as given to `convoy launch`; None if a script chooses
 
     @property
     def on_one_host(self) -> bool:
@@ -38,11 +40,17 @@ class World:
         if not _required_variable(environment, "MASTER_ADDR").strip():
             raise ConfigError("MASTER_ADDR is empty; set it to the rendezvous host")
         _integer_variable(environment, "MASTER_PORT", at_least=1, at_most=_MAX_PORT)
+        replicas = None
+        if REPLICAS_VARIABLE in environment:
+            replicas = _integer_variable(
+                environment, REPLICAS_VARIABLE, at_least=1, at_most=world_size
+            )
         return cls(
             rank=_integer_variable(environment, "RANK", at_most=world_size - 1),
             world_size=world_size,
             local_rank=_integer_variable(environment, "LOCAL_RANK", at_most=local_world_size - 1),
             local_world_size=local_world_size,
+            replicas=replicas,
         )
 
 
@@ -66,7 +74,7 @@ def _integer_variable(
     text = _required_variable(environment, name)
     # isdecimal and length first: int() would accept "1_0", " 1" and a megabyte of digits.
     if not (text.isascii() and text.isdecimal() and len(text) < 11):
-        raise ConfigError(f"{name} is {text[:40]!r}, not a whole number of at least {at_least}")
+        raise ConfigError(f"{name} is {text[:40]!r}, not an integer of at least {at_least}")
     number = int(text)
     if not at_least <= number <= at_most:
         raise ConfigError(f"{name} is {number}; it must be between {at_least} and {at_most}")

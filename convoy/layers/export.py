@@ -31,14 +31,14 @@ class LogitsWrapper(nn.Module):
 @contextmanager
 def suppress_exporter_output() -> Iterator[None]:
     """Silence the exporters' notes about optional packages and deprecations."""
-    before = logging.root.manager.disable
+    previous_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(before)
+        logging.disable(previous_level)
 
 
 def save_exported_program(

@@ -111,7 +111,7 @@ class SyncBatchStatistics:
         )
 
     def release(self, shared: GroupStatistics) -> None:
-        """Forget the statistics of a micro-batch whose backward pass has started."""
+        """Discard the statistics of a micro-batch whose backward pass has started."""
         self.pending = [entry for entry in self.pending if entry is not shared]
 
 
@@ -256,7 +256,7 @@ class PendingStatistics:
         self.discard()
 
     def discard(self) -> None:
-        """Forget the recorded statistics: the update was applied or skipped."""
+        """Discard the recorded statistics: the update was applied or skipped."""
         for norm in self.norms:
             norm.pending_statistics.clear()
             norm.sync.pending.clear()  # no backward pass is left

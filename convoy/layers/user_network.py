@@ -1,6 +1,6 @@
 """A user's own network as named layers: traced for the plan, with convoy's norm and dropout layers.
 
-Batch norm and dropout are replaced by our layers, so that results are bit-identical for every
+Batch norm and dropout are replaced by convoy's layers, so that results are bit-identical for every
 layout. Other layers with state or randomness are refused by name.
 """
 
@@ -64,7 +64,7 @@ class UserNetwork:
         return layers
 
     def build(self, name: str, classes: int, seed: int, position: StepPosition) -> nn.Module:
-        """Copy a layer, with our norm and dropout layers."""
+        """Copy a layer, with convoy's norm and dropout layers."""
         layer = deepcopy(self.layers(classes, seed)[name])
         return _convert(layer, name, self.name, seed, position)
 
@@ -149,7 +149,7 @@ def _check_not_shared(layers: Mapping[str, nn.Module], model: str) -> None:
 def _convert(
     layer: nn.Module, name: str, model: str, seed: int, position: StepPosition
 ) -> nn.Module:
-    """Replace batch norm and dropout by our layers, and in-place operations by plain ones."""
+    """Replace batch norm and dropout by convoy's layers, and in-place operations by plain ones."""
     for path, module in list(layer.named_modules()):
         full_name = f"{name}/{path.replace('.', '/')}" if path else name
         replaced = _replacement(module, full_name, model, seed, position)
@@ -213,7 +213,7 @@ class TracedLayer(NamedTuple):
 
 def _trace(module: nn.Module, inputs: Tensor, where: str) -> tuple[Tensor, TracedLayer]:
     """Run a layer forward and backward; return its output and its description."""
-    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    saved_buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     source = inputs.detach().requires_grad_()
     saved: dict[int, int] = {}
 
@@ -227,7 +227,9 @@ def _trace(module: nn.Module, inputs: Tensor, where: str) -> tuple[Tensor, Trace
     with torch.no_grad():
         again = _run_layer(module, source.detach(), where)
     changed = [
-        name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])
+        name
+        for name, buffer in module.named_buffers()
+        if not torch.equal(buffer, saved_buffers[name])
     ]
     if changed:
         raise ConfigError(

@@ -38,17 +38,17 @@ class FlatParameters:
         self.frozen = {name: weight for name, weight in weights.items() if not weight.requires_grad}
         if no_decay is None:
             no_decay = [name for name, weight in self.weights.items() if weight.dim() <= 1]
-        self.elements = 0
-        self.decayed_elements = 0  # of the region with weight decay
+        self.numel = 0
+        self.decayed_numel = 0  # of the region with weight decay
         self._padded_ranges: dict[
             str, range
         ] = {}  # of each parameter with padding, in memory order
         for name in sorted(self.weights, key=lambda name: name in no_decay):
-            start = self.elements
-            self.elements += -(-self.weights[name].numel() // ALIGNMENT) * ALIGNMENT
-            self._padded_ranges[name] = range(start, self.elements)
+            start = self.numel
+            self.numel += -(-self.weights[name].numel() // ALIGNMENT) * ALIGNMENT
+            self._padded_ranges[name] = range(start, self.numel)
             if name not in no_decay:
-                self.decayed_elements = self.elements
+                self.decayed_numel = self.numel
         self.values = self._move_into_vector()
 
     @torch.no_grad()
@@ -61,7 +61,7 @@ class FlatParameters:
             assert dense.stride() == weight.stride(), (
                 "a parameter with gaps cannot keep its strides"
             )
-        values = torch.zeros(self.elements, dtype=dtype, device=device)
+        values = torch.zeros(self.numel, dtype=dtype, device=device)
         for weight, view in zip(self.weights.values(), self.views(values), strict=True):
             view.copy_(weight)
             weight.data = view
@@ -69,13 +69,13 @@ class FlatParameters:
 
     def decay_regions(self) -> list[FlatRange]:
         """The region with weight decay, and the region without."""
-        border = self.decayed_elements
-        return [FlatRange(range(border), True), FlatRange(range(border, self.elements), False)]
+        decay_end = self.decayed_numel
+        return [FlatRange(range(decay_end), True), FlatRange(range(decay_end, self.numel), False)]
 
     def parameter_ranges(self) -> list[FlatRange]:
         """One range per parameter, in memory order."""
         return [
-            FlatRange(extent, extent.start < self.decayed_elements, name)
+            FlatRange(extent, extent.start < self.decayed_numel, name)
             for name, extent in self._padded_ranges.items()
         ]
 

@@ -235,7 +235,7 @@ class GradientTree:
         return [Node(span, buffer.vector) for span, buffer in pairs]
 
     def clear(self) -> None:
-        """Release the buffers after an update, whether it was applied or not."""
+        """Start over after an update, whether it was applied or not; the buffers are reused."""
         self._free_buffers.extend(self._buffers)
         self._buffers.clear()
         self._spans.clear()
@@ -296,4 +296,4 @@ class GradientTree:
         if self.storage is None:
             return torch.zeros_like(self.flat.values, dtype=self.dtype)
         like = torch.empty(0, dtype=self.dtype, device=self.flat.values.device)
-        return self.storage.zeros(self.flat.elements, like)
+        return self.storage.zeros(self.flat.numel, like)

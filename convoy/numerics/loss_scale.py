@@ -102,17 +102,17 @@ class GradientRangeCounter:
     With `saturates`, gradients beyond the largest value of the format are clamped to it.
     """
 
-    def __init__(self, number_format: FloatFormat, counts: bool, saturates: bool) -> None:
+    def __init__(self, number_format: FloatFormat, count_ranges: bool, saturates: bool) -> None:
         self.number_format = number_format
-        self.counts = counts
+        self.count_ranges = count_ranges
         self.saturates = saturates
         self._range_counts: list[Tensor] = []
-        self._total = 0
+        self._num_gradients = 0
 
     def __call__(self, gradients: Sequence[Tensor]) -> None:
         """Process the gradients of some weights in one micro-batch, before they are rounded."""
-        if self.counts:
-            self._total += sum(gradient.numel() for gradient in gradients)
+        if self.count_ranges:
+            self._num_gradients += sum(gradient.numel() for gradient in gradients)
             self._range_counts += [self._count(gradient) for gradient in gradients]
         if self.saturates:
             torch._foreach_clamp_min_(list(gradients), -self.number_format.max_value)
@@ -132,6 +132,6 @@ class GradientRangeCounter:
         counts = (
             torch.stack(self._range_counts).sum(0).tolist() if self._range_counts else [0, 0, 0]
         )
-        total, self._total = self._total, 0
+        total, self._num_gradients = self._num_gradients, 0
         self._range_counts.clear()
         return [*counts, total]

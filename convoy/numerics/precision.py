@@ -236,7 +236,7 @@ class HalfPartialSums(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How a slice computes: layers run inside `context`, `round_output` rounds their results."""
+    """How a slice computes: layers run inside `context`, `round` rounds their results."""
 
     float_format: FloatFormat = FLOAT32
     native: bool = False  # the device computes in this format
@@ -248,8 +248,8 @@ class Arithmetic:
         """Whether results need rounding; in fp32 layers run without wrappers."""
         return self.float_format != FLOAT32
 
-    def round_output(self, outputs: Tensor) -> Tensor:
-        """Round the output of a layer that computes new values."""
+    def round(self, outputs: Tensor) -> Tensor:
+        """Round images, or the output of a layer that computes new values."""
         if not self.rounds:
             return outputs
         if self.native:
@@ -276,7 +276,7 @@ class Arithmetic:
         if self.rounds and self.native:
             return torch.autocast(device.type, self.float_format.dtype)
         if self.rounds and self.half_partials:
-            return HalfPartialSums(self.round_output)
+            return HalfPartialSums(self.round)
         return nullcontext()
 
 

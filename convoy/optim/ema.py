@@ -102,14 +102,14 @@ class ExponentialMovingAverage:
     @contextmanager
     def apply_to_network(self) -> Iterator[None]:
         """Run the network with the averaged weights, in its compute dtype, inside the context."""
-        before = {name: tensor.clone() for name, tensor in self._tensors.items()}
+        current = {name: tensor.clone() for name, tensor in self._tensors.items()}
         self._copy_to_network(self.named_averages())
         for optimizer in self._optimizers:
             optimizer.round_weights()
         try:
             yield
         finally:
-            self._copy_to_network(before)
+            self._copy_to_network(current)
 
     @torch.no_grad()
     def _copy_to_network(self, tensors: Mapping[str, Tensor]) -> None:

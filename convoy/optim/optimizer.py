@@ -129,7 +129,7 @@ class Optimizer:
     ) -> None:
         self.flat_params = flat
         self.rule = rule
-        shard = shard or OptimizerShard(range(flat.elements))
+        shard = shard or OptimizerShard(range(flat.numel))
         self.shard_range, self._gather_rows = shard.elements, shard.gather_rows
         self.gather_vector = shard.gather_vector
         self.storage = storage or StateStorage()

@@ -61,12 +61,12 @@ class PeerGroup:
         self.ranks = dist.get_process_group_ranks(group)
         self.other_replicas = [peer for peer in range(self.replicas) if peer != self.replica]
 
-    def exchange(
+    def batch_isend_irecv(
         self, sent: Iterable[Message], received: Iterable[Message], tag: int = 0
     ) -> PendingWorks:
         """Start sends and receives; both sides leave out empty tensors.
 
-        Messages are matched by tag, so exchanges with different tags may overlap.
+        Messages are matched by tag, so batches with different tags may overlap.
         """
         sends = [(dist.isend, *message) for message in sent]
         receives = [(dist.irecv, *message) for message in received]
@@ -77,16 +77,18 @@ class PeerGroup:
         ]
         return dist.batch_isend_irecv(operations) if operations else []
 
-    def exchange_parts(self, parts: Sequence[Tensor], tag: int = 0) -> PendingWorks:
-        """Start to send the part of this replica to all others and to receive theirs in place."""
+    def all_gather_in_place(self, parts: Sequence[Tensor], tag: int = 0) -> PendingWorks:
+        """Start to send the part of this replica to all others, and to receive their parts."""
         sent = [(peer, parts[self.replica]) for peer in self.other_replicas]
-        return self.exchange(sent, [(peer, parts[peer]) for peer in self.other_replicas], tag)
+        return self.batch_isend_irecv(
+            sent, [(peer, parts[peer]) for peer in self.other_replicas], tag
+        )
 
     def all_gather(self, tensor: Tensor) -> Tensor:
         """Gather tensors of the same shape, stacked in replica order."""
         stacked = tensor.new_empty((self.replicas, *tensor.shape))
         stacked[self.replica] = tensor
-        wait_all(self.exchange_parts(stacked.unbind()))
+        wait_all(self.all_gather_in_place(stacked.unbind()))
         return stacked
 
     def all_reduce(self, vector: Tensor) -> PendingWorks:

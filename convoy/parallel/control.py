@@ -1,7 +1,7 @@
 """The control group: decisions that all processes of a run make together.
 
 Every collective carries a sequence number, a sync point and an update. A process that arrives with
-a different entry would later wait for messages that nobody sends, so it is reported immediately.
+a different entry would later wait for messages that are never sent, so it is reported immediately.
 """
 
 from collections.abc import Sequence

@@ -4,6 +4,7 @@ The input of the next action is received while the current one runs, provided th
 sends it by then (`planning/timetable.py`). `planning/memory.py` follows the same rule.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -45,10 +46,12 @@ class SplitBackward:
 
     def __init__(self, module: nn.Module) -> None:
         pairs = [(layer, _trainable_weights(layer)) for layer in module.modules()]
+        owners = Counter(weight for _, weights in pairs for weight in weights)
         self._deferred = [
             (layer, weights)
             for layer, weights in pairs
             if weights and isinstance(layer, nn.Conv2d | nn.Linear)
+            if all(owners[weight] == 1 for weight in weights)
         ]
         deferred = {weight for _, weights in self._deferred for weight in weights}
         self._immediate = [
@@ -75,10 +78,11 @@ class SplitBackward:
         inputs: Sequence[Tensor],
         state: SplitState,
     ) -> tuple[Tensor | None, ...]:
+        immediate = [*self._immediate, *_undefer_repeated(state)]
         computed = torch.autograd.grad(
-            outputs, [*inputs, *self._immediate], gradients, retain_graph=True, allow_unused=True
+            outputs, [*inputs, *immediate], gradients, retain_graph=True, allow_unused=True
         )
-        for weight, gradient in zip(self._immediate, computed[len(inputs) :], strict=True):
+        for weight, gradient in zip(immediate, computed[len(inputs) :], strict=True):
             state.immediate[weight] = gradient
         return computed[: len(inputs)]
 
@@ -91,6 +95,16 @@ class SplitBackward:
             computed = torch.autograd.grad([layer.edge], layer.weights, layer.gradient)
             for weight, gradient in zip(layer.weights, computed, strict=True):
                 weight.grad = gradient
+
+
+def _undefer_repeated(state: SplitState) -> list[nn.Parameter]:
+    """Remove layers that ran several times, and return their weights: the graph of a later pass
+    contains the earlier ones."""
+    passes = Counter(weight for layer in state.deferred for weight in layer.weights)
+    state.deferred = [
+        layer for layer in state.deferred if all(passes[weight] == 1 for weight in layer.weights)
+    ]
+    return [weight for weight, count in passes.items() if count > 1]
 
 
 def _trainable_weights(layer: nn.Module) -> list[nn.Parameter]:
@@ -218,7 +232,7 @@ class TrainingStage:
         self._sent_gradients.clear()
 
     def forward(self, micro: int, inputs: Bundle) -> Bundle:
-        # These have arrived: otherwise the previous stage could not have sent our inputs.
+        # These have arrived: otherwise the previous stage could not have sent the inputs.
         arrived = micro - self._lead_upstream
         for sent in [sent for sent in self._sent_gradients if sent <= arrived]:
             self._sent_gradients.pop(sent).wait()

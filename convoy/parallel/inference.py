@@ -40,7 +40,8 @@ class InferencePipeline:
         self, modules: Sequence[nn.Module], channels: Sequence[StageChannels] = (StageChannels(),)
     ) -> None:
         self._stages = [_ForwardStage(*pair) for pair in zip(modules, channels, strict=True)]
-        self._processes = channels[0].stages // len(channels)
+        # Concurrent stages count as one, so a process may have more channels than stages.
+        self._processes = max(1, channels[0].stages // len(channels))
 
     def run(self, batches: Iterable[Tensor | None]) -> Iterator[Tensor | None]:
         """Yield the logits of each batch on the last stage, None elsewhere; must be exhausted.

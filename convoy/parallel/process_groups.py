@@ -10,12 +10,15 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
+from typing import Any
 
 import torch.distributed as dist
 
 from convoy.errors import ConfigError, WorkerLostError
 from convoy.planning.topology import TopologyPlan
 
+_joins = count()  # of this process
 _BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl"}
 
 
@@ -100,13 +103,10 @@ def init_process_groups(
 def init_world(rank: int, processes: int, rendezvous: Rendezvous) -> None:
     """Connect all processes."""
     if rendezvous.single_host:
-        _bind_to_loopback()
+        bind_to_loopback()
     timeout = timedelta(seconds=rendezvous.timeout_seconds)
-    store = None
-    if rendezvous.file is not None:
-        store = dist.FileStore(rendezvous.file, processes)  # type: ignore[attr-defined]  # public
-        store.set_timeout(timeout)
     try:
+        store = _open_store(processes, rendezvous, timeout)
         dist.init_process_group(
             _BACKENDS[rendezvous.device],
             store=store,
@@ -123,6 +123,21 @@ def init_world(rank: int, processes: int, rendezvous: Rendezvous) -> None:
         ) from error
 
 
+def _open_store(processes: int, rendezvous: Rendezvous, timeout: timedelta) -> Any:
+    """Open the store in which the processes find each other's addresses.
+
+    A script may start several runs, one after the other, with one store of torchrun. Each has its
+    own keys, because the addresses of the run before are no longer valid.
+    The type is `Any`, because torch does not export the class to type checkers.
+    """
+    if rendezvous.file is None:
+        shared, _, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]
+        return dist.PrefixStore(f"convoy-{next(_joins)}", shared)  # type: ignore[attr-defined]
+    store = dist.FileStore(rendezvous.file, processes)  # type: ignore[attr-defined]  # public
+    store.set_timeout(timeout)
+    return store
+
+
 def new_group(ranks: Sequence[int], index: int, rendezvous: Rendezvous) -> RankGroup:
     """Create a group. Only members take part; all ranks create groups in the same order."""
     if len(ranks) == 1:
@@ -133,7 +148,7 @@ def new_group(ranks: Sequence[int], index: int, rendezvous: Rendezvous) -> RankG
     return RankGroup(tuple(ranks), index, group)
 
 
-def _bind_to_loopback() -> None:
+def bind_to_loopback() -> None:
     """Make gloo and NCCL listen on loopback instead of the address of the host name."""
     (name,) = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = name

@@ -124,7 +124,7 @@ class ReplicaGroup(Replicas, ABC):
     @torch.no_grad()
     def reduce(self, tree: GradientTree) -> Tensor:
         self.reducer_for(tree, tree.leaves).finish()
-        shard = self.shard_range(tree.flat.elements)
+        shard = self.shard_range(tree.flat.numel)
         result = tree.nodes()[0].vector[shard.start : shard.stop]
         return result.to(tree.result_dtype)
 
@@ -142,7 +142,7 @@ class ReplicaGroup(Replicas, ABC):
         shards = self.shards(len(values))
         ranges = [shards.range_of(replica) for replica in range(self.peers.replicas)]
         parts = [values[shard.start : shard.stop] for shard in ranges]
-        wait_all(self.peers.exchange_parts(parts))
+        wait_all(self.peers.all_gather_in_place(parts))
 
     def all_gather_statistics(self, statistics: Tensor) -> Tensor:
         return self.peers.all_gather(statistics).flatten(0, 1)
@@ -187,7 +187,7 @@ class FastReplicas(ReplicaGroup):
 
     def make_buckets(self, tree: GradientTree, leaves: int, tag: int) -> list[_AllReduceBucket]:
         del tag  # torch orders its collectives
-        elements, limit = tree.flat.elements, self.options.buffer_bytes
+        elements, limit = tree.flat.numel, self.options.buffer_bytes
         size = bucket_size(elements, MAX_IN_FLIGHT, limit, tree.dtype.itemsize)
         micro_batches = leaves * self.peers.replicas
         return [
@@ -210,7 +210,7 @@ class _ExactBucket:
     elements: range  # of a shard
 
     def element_ranges(self) -> list[range]:
-        shards = self.replicas.shards(self.tree.flat.elements)
+        shards = self.replicas.shards(self.tree.flat.numel)
         return [
             shards.range_of(replica)[self.elements.start : self.elements.stop]
             for replica in range(self.replicas.peers.replicas)
@@ -222,7 +222,7 @@ class _ExactBucket:
         sent = [(peer, part[peer]) for peer in peers.other_replicas for part in parts]
         nodes = self._nodes(local_nodes, slot)
         received = [(peer, node.vector) for peer in peers.other_replicas for node in nodes[peer]]
-        return peers.exchange(sent, received, self.tag)
+        return peers.batch_isend_irecv(sent, received, self.tag)
 
     def finish(self, local_nodes: list[Node], slot: int) -> PendingWorks:
         """Write the result for the local range into the first node, and send it to all replicas."""
@@ -232,7 +232,7 @@ class _ExactBucket:
         reduction.finalize(total, self.leaves * peers.replicas, out=parts[peers.replica])
         if self.replicas.sharded:  # only the owner of a shard needs its result
             return []
-        return peers.exchange_parts(parts, self.tag)
+        return peers.all_gather_in_place(parts, self.tag)
 
     def _nodes(self, local_nodes: list[Node], slot: int) -> list[list[Node]]:
         """The nodes of every replica, for the local range."""
@@ -255,7 +255,7 @@ class ExactReplicas(ReplicaGroup):
     """Sums bit-exactly, however the micro-batches of an update are divided among replicas."""
 
     def make_buckets(self, tree: GradientTree, leaves: int, tag: int) -> list[_ExactBucket]:
-        shard, replicas = self.shards(tree.flat.elements).size, range(self.peers.replicas)
+        shard, replicas = self.shards(tree.flat.numel).size, range(self.peers.replicas)
         spans = [node_spans(replica * leaves, leaves) for replica in replicas]
         # The maximum that any replica receives: bucket sizes must be equal on all replicas.
         counts = [len(replica_spans) for replica_spans in spans]

@@ -15,7 +15,7 @@ from convoy.numerics.precision import Arithmetic, needs_rounding
 from convoy.planning.memory import segment_starts
 from convoy.rng import StepPosition
 
-Call = Callable[..., Tensor]
+LayerFunction = Callable[..., Tensor]
 T = TypeVar("T")
 
 
@@ -52,34 +52,40 @@ class Slice(nn.Module):
         layers = list(self.layers.values())[layer_range.start : layer_range.stop]
         return self.run_calls(layer_range, layers, *bundle)
 
-    def run_calls(self, layer_range: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
-        """Run some of the layers; each call replaces the corresponding layer."""
+    def run_calls(
+        self, layer_range: range, functions: Sequence[LayerFunction], *bundle: Tensor
+    ) -> Bundle:
+        """Run some of the layers; each function replaces the corresponding layer."""
         if not self.arithmetic.rounds:  # fp32: layers run without wrappers
-            for index, call in zip(layer_range, calls, strict=True):
-                bundle = apply_route(call, self.routes[index], bundle)
+            for index, function in zip(layer_range, functions, strict=True):
+                bundle = apply_route(function, self.routes[index], bundle)
             return bundle
-        return self._run_rounded(layer_range, calls, *bundle)
+        return self._run_rounded(layer_range, functions, *bundle)
 
-    def _run_rounded(self, layer_range: range, calls: Sequence[Call], *bundle: Tensor) -> Bundle:
+    def _run_rounded(
+        self, layer_range: range, functions: Sequence[LayerFunction], *bundle: Tensor
+    ) -> Bundle:
         arithmetic = self.arithmetic
         first, *rest = arithmetic.cast_inputs(bundle)
         if layer_range.start == 0 and self.rounds_input:
-            first = arithmetic.round_output(first)
+            first = arithmetic.round(first)
         bundle = (first, *rest)
         with arithmetic.context(first.device):
-            for index, call in zip(layer_range, calls, strict=True):
-                bundle = apply_route(self._with_rounding(index, call), self.routes[index], bundle)
+            for index, function in zip(layer_range, functions, strict=True):
+                bundle = apply_route(
+                    self._with_rounding(index, function), self.routes[index], bundle
+                )
         return arithmetic.cast_outputs(bundle)
 
-    def _with_rounding(self, index: int, call: Call) -> Call:
+    def _with_rounding(self, index: int, function: LayerFunction) -> LayerFunction:
         if not self._needs_rounding[index]:
-            return call
-        round_output = self.arithmetic.round_output
+            return function
+        round_output = self.arithmetic.round
 
-        def rounded_call(*inputs: Tensor) -> Tensor:
-            return round_output(call(*inputs))
+        def rounded_function(*inputs: Tensor) -> Tensor:
+            return round_output(function(*inputs))
 
-        return rounded_call
+        return rounded_function
 
     def disable_inplace_from(self, first: int) -> None:
         """Replace in-place layers that would modify the input of this layer.

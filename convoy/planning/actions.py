@@ -103,7 +103,7 @@ def start_times(
     starts: list[list[float]] = [[] for _ in orders]
     clocks = [0.0] * len(queues)
     while any(queues):
-        before = len(ended)
+        num_ended = len(ended)
         for process, queue in enumerate(queues):
             # The first and the last stage have only one neighbor.
             while queue and ((needed := dependency(*queue[0])) in ended or needed not in known):
@@ -112,5 +112,5 @@ def start_times(
                 starts[process].append(start)
                 clocks[process] = start + duration(action, stage)
                 ended[stage, action.symbol, action.micro] = clocks[process]
-        assert len(ended) > before, "deadlock: every process waits for another one"
+        assert len(ended) > num_ended, "deadlock: every process waits for another one"
     return starts

@@ -376,28 +376,28 @@ class _MemorySimulator:
         source = layer_input(step.route, step.bundle)
         new = _Tensor(source.elements if has_gradient else 0)
         if step.step.passes_gradient_through:
-            before = gradients
+            input_gradients = gradients
         elif step.step.saved is SavedTensors.INPUTS:
-            before = (*_new(step.bundle[:2]), *gradients[1:])
+            input_gradients = (*_new(step.bundle[:2]), *gradients[1:])
         elif step.route is Route.JOIN:  # both branches of a sum get the same gradient
-            before = (gradients[0], *gradients)
+            input_gradients = (gradients[0], *gradients)
         elif step.route is Route.BRANCH:
-            before = (new, gradients[0], *gradients[2:])
+            input_gradients = (new, gradients[0], *gradients[2:])
         else:
-            before = bundle_after(
+            input_gradients = bundle_after(
                 Route.SIDE if step.route is Route.SIDE else Route.MAIN, gradients, new
             )
-        self._retain(before)
+        self._retain(input_gradients)
         self.peak = max(self.peak, self.allocated + step.step.backward_workspace)
         if step.route in (Route.FORK, Route.BRANCH):
-            before = self._accumulate_fork(before)
+            input_gradients = self._accumulate_fork(input_gradients)
         self._release(self.saved.pop(index, ()))
         self._release(gradients)
-        return before
+        return input_gradients
 
-    def _accumulate_fork(self, before: _Bundle) -> _Bundle:
+    def _accumulate_fork(self, input_gradients: _Bundle) -> _Bundle:
         """Add the gradients of both branches of a fork, in place unless the tensor is shared."""
-        new, side, *rest = before
+        new, side, *rest = input_gradients
         total = _Tensor(new.elements) if side in self.received_gradients else side
         self._retain([total])
         self._release([new, side])

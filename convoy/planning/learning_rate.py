@@ -60,8 +60,8 @@ class LearningRatePlan:
                 rate = initial * 0.5 * (1 + math.cos(angle))
             case "exponential":
                 # Any decay below 1 is 0 by then, and larger exponents overflow.
-                exponent = min(max(changes - self._decay_start, Fraction(0)), 10**30)
-                rate = float(initial * config.lr_decay**exponent)
+                exponent = max(changes - self._decay_start, Fraction(0))
+                rate = float(initial * config.lr_decay ** min(exponent, Fraction(10**30)))
             case _:
                 rate = self._polynomial(changes)
         warmup = self._warmup_updates
@@ -141,13 +141,13 @@ class LearningRatePlan:
         if self._changes_per_update >= 1:
             first = self.warmup_end + 1
             return LrChanges(self.updates - first, lambda index: first + index, True)
-        before, after = (
+        first_step, last_step = (
             math.floor(update * self._changes_per_update)
             for update in (self.warmup_end, self.updates - 1)
         )
         return LrChanges(
-            after - before,
-            lambda index: math.ceil((before + 1 + index) / self._changes_per_update),
+            last_step - first_step,
+            lambda index: math.ceil((first_step + 1 + index) / self._changes_per_update),
         )
 
     def _polynomial(self, changes: int) -> float:
@@ -157,8 +157,8 @@ class LearningRatePlan:
         warm = self._warmup_changes
         if changes <= warm:
             return self.initial_lr
-        left = float(1 - (changes - warm) / (self._total_changes - warm))
-        return float((self.initial_lr - end) * left**config.poly_lr_decay_power + end)
+        remaining = float(1 - (changes - warm) / (self._total_changes - warm))
+        return float((self.initial_lr - end) * remaining**config.poly_lr_decay_power + end)
 
     @cached_property
     def _warmup_updates(self) -> Fraction:

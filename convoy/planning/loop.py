@@ -30,9 +30,9 @@ class EventSchedule:
             return False
         if update in (self.start, self.end):
             return True
-        since = update - self.start
-        crossed = since * self.times // self.period > (since - 1) * self.times // self.period
-        return crossed and since > 0
+        elapsed = update - self.start
+        crossed = elapsed * self.times // self.period > (elapsed - 1) * self.times // self.period
+        return crossed and elapsed > 0
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class LoopPlan:
         return self.updates / self.updates_per_epoch
 
     def epoch_after(self, updates: int) -> float:
-        """Epochs after so many updates, including those before this run."""
+        """Epochs after a number of updates, including those before this run."""
         return self.epochs_before + updates / self.updates_per_epoch
 
     @property

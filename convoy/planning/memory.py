@@ -117,14 +117,14 @@ def stage_traffic(schedule: Schedule, stage: int, stages: int, micro_batches: in
     If a process has several stages, each is treated as if it were the only one.
     """
     # By then the pipeline is full and repeats.
-    enough = min(micro_batches, 3 * schedule.in_flight(stages) + 2)
-    orders = timed_actions(schedule, stages, enough)
+    traced_micro_batches = min(micro_batches, 3 * schedule.in_flight(stages) + 2)
+    orders = timed_actions(schedule, stages, traced_micro_batches)
     actions = [timed for order in orders for timed in order if timed.stage == stage]
-    before = max(0, stage - 1)  # the first stage sends no gradients
+    previous_stage = max(0, stage - 1)  # the first stage sends no gradients
     return StageTraffic(
         [timed.action for timed in actions],
         prefetched_inputs(orders, actions),
-        schedule.max_lead(before, stages, micro_batches),
+        schedule.max_lead(previous_stage, stages, micro_batches),
         is_first=stage == 0,
         is_last=stage == stages - 1,
     )
@@ -207,7 +207,7 @@ def gradient_tree_vectors(micro_batches: int, first: int = 0) -> int:
         # The highest bit in which the two ends differ; 0 is divisible by all powers.
         level = ((first - 1) ^ end).bit_length() - 1
         middle = end >> level << level if first else 0
-        behind = (end - middle + 1).bit_length() - 1  # most set bits of a number up to that
-        peak = max(peak, (middle - first).bit_count() + behind)
+        most_bits = (end - middle + 1).bit_length() - 1  # most set bits of a number up to that
+        peak = max(peak, (middle - first).bit_count() + most_bits)
         end = middle - 1
     return peak

@@ -66,7 +66,7 @@ def _parameter_specs(name: str, operation: OpSpec) -> Iterator[ParameterSpec]:
             yield from _parameter_specs(f"{name}.conv_reduce", operation.reduce)
             yield from _parameter_specs(f"{name}.conv_expand", operation.expand)
         case ModuleSpec(parameter_sizes=sizes):
-            yield from (ParameterSpec(f"{name}.{own_name}", count) for own_name, count in sizes)
+            yield from (ParameterSpec(f"{name}.{short_name}", count) for short_name, count in sizes)
         case _:
             assert not operation.parameters, f"the parameters of {name} have no names"
 
@@ -127,16 +127,16 @@ def _unmatched_mean_patterns(patterns: Sequence[str], names: Sequence[str]) -> I
 
 
 def _unmatched_dtype_rules(rules: Sequence[str], names: Sequence[str]) -> Iterator[Problem]:
-    left = set(names)  # not matched by an earlier rule
+    unmatched = set(names)  # not matched by an earlier rule
     for rule in rules:
         pattern, _ = split_dtype_rule(rule)
         matches = {name for name in names if fnmatchcase(name, pattern)}
         if not matches:
             yield Problem(DTYPE_RULES_FLAG, _unmatched_message(pattern, names))
-        elif not matches & left:
+        elif not matches & unmatched:
             text = f"{rule!r} has no effect: earlier rules match the same parameters"
-            yield Problem(DTYPE_RULES_FLAG, f"{text}, and the first match wins")
-        left -= matches
+            yield Problem(DTYPE_RULES_FLAG, f"{text}, and the first match applies")
+        unmatched -= matches
 
 
 def _unmatched_message(pattern: str, names: Sequence[str]) -> str:
@@ -153,12 +153,12 @@ def frozen_layers(layers: Sequence[LayerPlan], first_trainable: str | None) -> i
     if first_trainable is None:
         return 0
     names = [layer.name for layer in layers]
-    firsts = split_targets(names)
-    first = with_aliases(names, firsts).get(first_trainable)
+    indices = split_targets(names)
+    first = with_aliases(names, indices).get(first_trainable)
     if first is None:
         raise ConfigError(
             f"{FIRST_TRAINABLE_OPTION} {first_trainable!r} is not a layer of this model; "
-            f"{suggest(first_trainable, firsts)}"
+            f"{suggest(first_trainable, indices)}"
         )
     weighted = (index for index in range(first, len(layers)) if layers[index].operation.parameters)
     trained = next(weighted, None)

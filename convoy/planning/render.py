@@ -41,7 +41,7 @@ def plan_as_json(plan: RunPlan, settings: Mapping[str, Setting]) -> dict[str, An
         "batch": first["batch"],
         "topology": asdict(plan.topology) | {"processes": plan.topology.processes},
         "stages": [_stage_as_json(plan, stage) for stage in plan.stages],
-        "borders": {"layers": list(plan.stage_starts), "balanced": plan.is_balanced},
+        "splits": {"layers": list(plan.stage_starts), "balanced": plan.is_balanced},
         "recompute": {
             "enabled": plan.recompute.enabled,
             "kept": list(plan.recompute.checkpoints),
@@ -277,12 +277,12 @@ def _recompute_text(plan: RunPlan) -> str:
             return f"off: {folded}, so their boundaries have no effect"
         return f"on: {folded}; checkpoints are the outputs of {checkpoints}"
     if not plan.recompute.enabled:
-        return "off: a stage stores everything its backward pass needs"
+        return "off: all activations that the backward pass needs are stored"
     return f"on: a stage stores its input{f' and the outputs of {checkpoints}' * bool(checkpoints)}"
 
 
 def _stage_table(plan: RunPlan) -> Iterator[str]:
-    yield "stage  device  first layer          parameters       work"
+    yield "stage  device  first layer          parameters       MACs"
     work = max(1, plan.network.macs)
     for stage in plan.stages:
         costs = plan.layer_costs(stage)
@@ -307,7 +307,7 @@ def _memory_table(plan: RunPlan) -> Iterator[str]:
         columns = " ".join(
             f"{format_si(size) + 'B':>{width}}" for size, width in zip(sizes, widths, strict=True)
         )
-        stash = f"{format_si(memory.stash)}B in {pluralize(memory.stash_sets, 'set')}"
+        stash = f"{format_si(memory.stash)}B for {pluralize(memory.stash_sets, 'micro-batch')}"
         yield f"stage {stage:<2}{columns}  {stash}"
     config, replicas = plan.config.memory, plan.topology.replicas
     if config.enable_optimizer_rts and replicas > 1:
@@ -325,7 +325,7 @@ def _schedule_lines(plan: RunPlan, width: int) -> Iterator[str]:
         f"{plan.schedule.name}, {pluralize(micro_batches, 'micro-batch')} through "
         f"{pluralize(stages, 'stage')}: "
         f"{pluralize(columns, plan.schedule.column_unit)}, "
-        f"{100 * idle:.1f} % idle if all stages take equally long"
+        f"bubble {100 * idle:.1f} % if all stages take equally long"
     )
     yield from draw_timetable(make_timetable(plan.schedule, stages, micro_batches), width)
 
@@ -397,9 +397,11 @@ def loss_scale_as_text(plan: LossScalePlan) -> Iterator[str]:
     elif not plan.is_constant:
         steps = []
         for level in plan.levels:
-            epochs, left = divmod(level.start, plan.updates_per_epoch)
+            epochs, remainder = divmod(level.start, plan.updates_per_epoch)
             after = (
-                pluralize(level.start, "update") if left else f"{epochs} epoch{'s' * (epochs > 1)}"
+                pluralize(level.start, "update")
+                if remainder
+                else f"{epochs} epoch{'s' * (epochs > 1)}"
             )
             when = f" after {after}" if level.start else ""
             steps.append(f"{level.scale:,.10g}{when}")

@@ -111,7 +111,7 @@ class Schedule:
 
     def check_micro_batches(self, stages: int, micro_batches: int) -> None:
         """Refuse a number of micro-batches that does not fill the pipeline."""
-        subject = f"{self.name.capitalize()} with {stages} stages"
+        subject = f"--pipeline-schedule {self.name} with {stages} stages"
         if not self.any_micro_batches:
             check_multiple(subject, self.in_flight(stages), micro_batches)
         elif micro_batches < stages:
@@ -125,8 +125,8 @@ class Schedule:
         shared = format_shared_devices(devices)
         if shared and not self.shares_devices:
             raise ConfigError(
-                f"{self.name.capitalize()} trains one stage per device, but --device-mapping "
-                f"gives device {shared} more than one; name {len(devices)} "
+                f"--pipeline-schedule {self.name} trains one stage per device, but "
+                f"--device-mapping gives device {shared} more than one; list {len(devices)} "
                 "different devices, or use --pipeline-schedule grouped or sequential"
             )
 
@@ -148,8 +148,8 @@ def check_multiple(subject: str, multiple: int, micro_batches: int) -> None:
     below = micro_batches // multiple * multiple
     allowed = [str(count) for count in (below, below + multiple) if count > 0]
     raise ConfigError(
-        f"{subject} needs --gradient-accumulation to be a multiple of {multiple} and at least "
-        f"{multiple}, got {micro_batches}; use {' or '.join(allowed)}"
+        f"{subject} needs --gradient-accumulation to be a multiple of {multiple}, "
+        f"got {micro_batches}; use {' or '.join(allowed)}"
     )
 
 
@@ -220,21 +220,20 @@ class LoopedSchedule(Schedule):
             below = max(2, processes) * rounds
             nearest = {below, max(2, processes + 1) * rounds}
             raise ConfigError(
-                f"Looped with --stages-per-device {rounds} needs a multiple of {rounds} stages on "
-                f"at least 2 devices, got {stages} stages; "
+                f"--pipeline-schedule looped with --stages-per-device {rounds} needs a multiple of "
+                f"{rounds} stages on at least 2 devices, got {stages} stages; "
                 f"use --shards {' or '.join(map(str, sorted(nearest)))}"
             )
-        check_multiple(
-            f"Looped with {stages} stages on {processes} devices", processes, micro_batches
-        )
+        subject = f"--pipeline-schedule looped with {stages} stages on {processes} devices"
+        check_multiple(subject, processes, micro_batches)
 
     def check_devices(self, devices: Sequence[int]) -> None:
         """Refuse a device shared by processes; the stages of one process share a device anyway."""
         if shared := format_shared_devices(devices):
             raise ConfigError(
-                f"Looped trains the stages of one process on one device, but --device-mapping "
-                f"gives device {shared} to more than one process; "
-                f"name {len(devices)} different devices"
+                "--pipeline-schedule looped trains the stages of one process on one device, but "
+                f"--device-mapping gives device {shared} to more than one process; "
+                f"list {len(devices)} different devices"
             )
 
 

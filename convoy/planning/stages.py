@@ -27,7 +27,7 @@ _LAYER_ALIASES = {
     "conv_head": ("Top",),
     "classifier": ("output",),
 }
-_INVERTED_BLOCK = re.compile(r"blocks/(\d+)/(\d+)")
+_INVERTED_BLOCK = re.compile(r"(blocks/\d+/\d+)/(.+)")
 _DEPTHWISE = "conv_dw"
 _GATES = ("se/pool", "se")
 _PROJECTIONS = ("conv_pwl", "conv_pw")
@@ -44,7 +44,7 @@ def aliases(names: Sequence[str]) -> dict[str, str]:
             words["downsample_".join(name.rsplit("downsample/", 1))] = name
     blocks = _inverted_blocks(names)
     words.update(_efficientnet_aliases(blocks))
-    if "flatten" in names:
+    if "flatten" in names and len(blocks) > 1:  # a user's network may have other blocks, or none
         words.update(_mobilenet_aliases(names, blocks))
     return words | dict(_add_aliases(names))
 
@@ -67,8 +67,8 @@ def _inverted_blocks(names: Sequence[str]) -> dict[str, list[str]]:
     """The layers of each block, in order: `blocks/1/0` → `conv_pw`, `bn1`, …"""
     blocks: dict[str, list[str]] = {}
     for name in names:
-        if (match := _INVERTED_BLOCK.match(name)) is not None:
-            blocks.setdefault(match[0], []).append(name.removeprefix(f"{match[0]}/"))
+        if (match := _INVERTED_BLOCK.fullmatch(name)) is not None:
+            blocks.setdefault(match[1], []).append(match[2])
     return blocks
 
 
@@ -81,7 +81,8 @@ def _efficientnet_aliases(blocks: dict[str, list[str]]) -> Iterator[tuple[str, s
         word = f"block{int(group) + 1}{ascii_lowercase[int(repeat)]}"
         yield word, block
         yield f"{word}/b", f"{block}/{_DEPTHWISE}"
-        yield f"{word}/c", f"{block}/{next(part for part in _PROJECTIONS if part in parts)}"
+        for projection in [part for part in _PROJECTIONS if part in parts][:1]:
+            yield f"{word}/c", f"{block}/{projection}"
         for gate in _GATES:
             if gate in parts:
                 yield f"{word}/SE", f"{block}/{gate}"
@@ -142,10 +143,10 @@ def stage_boundary(
     network: NetworkPlan, stage: StagePlan, samples: int, frozen: int = 0
 ) -> StageBoundary:
     """The boundary of a stage for micro-batches of `samples`; the first layers can be frozen."""
-    before, after = network.layers[: stage.first], network.layers[: stage.last + 1]
+    layers_before, layers_to_end = network.layers[: stage.first], network.layers[: stage.last + 1]
     return StageBoundary(
-        _shapes(network.costs[stage.first].input_shapes, before, samples),
-        _shapes(network.costs[stage.last].output_shapes, after, samples),
+        _shapes(network.costs[stage.first].input_shapes, layers_before, samples),
+        _shapes(network.costs[stage.last].output_shapes, layers_to_end, samples),
         sends_gradients=stage.first > frozen,
         receives_gradients=stage.last >= frozen,
     )
@@ -171,9 +172,9 @@ def split_into_stages(names: Sequence[str], splits: Sequence[str]) -> tuple[Stag
     assert names, "a network has at least one layer"
     if not splits:
         return stages_from_starts(names, [0])
-    firsts = split_targets(names)
-    targets = with_aliases(names, firsts)
-    raise_problems(_split_problems(firsts, targets, splits))
+    first_indices = split_targets(names)
+    targets = with_aliases(names, first_indices)
+    raise_problems(_split_problems(first_indices, targets, splits))
     return stages_from_starts(names, [0, *(targets[split] for split in splits)])
 
 
@@ -188,11 +189,11 @@ def stages_from_starts(names: Sequence[str], starts: Sequence[int]) -> tuple[Sta
 
 def split_targets(names: Sequence[str]) -> dict[str, int]:
     """Layer and group names → index of the (first) layer. Layer names take precedence."""
-    firsts = {name: index for index, name in enumerate(names)}
+    first_indices = {name: index for index, name in enumerate(names)}
     for index, name in enumerate(names):
         for group in parent_modules(name):
-            firsts.setdefault(group, index)
-    return firsts
+            first_indices.setdefault(group, index)
+    return first_indices
 
 
 def with_aliases(names: Sequence[str], indices: dict[str, int]) -> dict[str, int]:
@@ -202,41 +203,46 @@ def with_aliases(names: Sequence[str], indices: dict[str, int]) -> dict[str, int
 
 def parent_modules(name: str) -> list[str]:
     """The groups of a layer, outermost first: `layer1`, `layer1/0`."""
-    words = name.split("/")
-    return ["/".join(words[:length]) for length in range(1, len(words))]
+    parts = name.split("/")
+    return ["/".join(parts[:length]) for length in range(1, len(parts))]
 
 
 def _split_problems(
-    names: dict[str, int], firsts: dict[str, int], splits: Sequence[str]
+    names: dict[str, int], first_indices: dict[str, int], splits: Sequence[str]
 ) -> Iterator[Problem]:
     """All problems of the splits; suggestions are actual names, not aliases."""
     for split in dict.fromkeys(splits):
-        if split not in firsts:
-            near = suggest(split, names)
+        if split not in first_indices:
+            suggestion = suggest(split, names)
             yield Problem(
-                SPLITS_OPTION, f"{split!r} is not a layer of this model; {near} ({LIST_HINT})"
+                SPLITS_OPTION, f"{split!r} is not a layer of this model; {suggestion} ({LIST_HINT})"
             )
-        elif firsts[split] == 0:
+        elif first_indices[split] == 0:
             text = f"{split!r} is the first layer: the stage before it would be empty; omit it"
             yield Problem(SPLITS_OPTION, f"{text} ({LIST_HINT})")
-    known = [split for split in splits if split in firsts]
-    yield from _duplicate_splits(firsts, known)
-    if any(firsts[after] < firsts[before] for before, after in pairwise(known)):
-        usable = {firsts[split]: split for split in reversed(known) if firsts[split] > 0}
+    known = [split for split in splits if split in first_indices]
+    yield from _duplicate_splits(first_indices, known)
+    if any(
+        first_indices[following] < first_indices[previous]
+        for previous, following in pairwise(known)
+    ):
+        usable = {
+            first_indices[split]: split for split in reversed(known) if first_indices[split] > 0
+        }
         ordered = [usable[layer] for layer in sorted(usable)]
         text = f"{' '.join(known)} is out of order; use {' '.join(ordered)}"
         yield Problem(SPLITS_OPTION, f"{text} ({LIST_HINT})")
 
 
-def _duplicate_splits(firsts: dict[str, int], known: Sequence[str]) -> Iterator[Problem]:
+def _duplicate_splits(first_indices: dict[str, int], known: Sequence[str]) -> Iterator[Problem]:
     """Splits that denote the same layer."""
     seen: dict[int, str] = {}
     for split in known:
-        layer = firsts[split]
+        layer = first_indices[split]
         if layer in seen:
             same = f"is the same layer as {seen[layer]!r}"
-            text = "is given twice" if seen[layer] == split else same
-            yield Problem(SPLITS_OPTION, f"{split!r} {text}; name it once ({LIST_HINT})")
+            text = "is listed twice" if seen[layer] == split else same
+            yield Problem(SPLITS_OPTION, f"{split!r} {text}; list it once ({LIST_HINT})")
         seen.setdefault(layer, split)
 
 
@@ -326,23 +332,23 @@ def split_points(network: NetworkPlan, micro_batch_size: int) -> tuple[SplitPoin
             cost.name,
             len(cost.input_shapes),
             sample * sum(shape.elements for shape in cost.input_shapes),
-            work[before] / max(1, work[-1]),
-            parameters[before],
-            parameters[-1] - parameters[before],
-            saved[before],
-            saved[-1] - saved[before],
+            work[index] / max(1, work[-1]),
+            parameters[index],
+            parameters[-1] - parameters[index],
+            saved[index],
+            saved[-1] - saved[index],
             also[cost.name],
         )
-        for before, cost in enumerate(network.costs[1:])
+        for index, cost in enumerate(network.costs[1:])
     )
 
 
 def _aliases_by_layer(network: NetworkPlan) -> dict[str, tuple[str, ...]]:
     names = [layer.name for layer in network.layers]
-    firsts, words = split_targets(names), defaultdict[str, tuple[str, ...]](tuple)
+    first_indices, words = split_targets(names), defaultdict[str, tuple[str, ...]](tuple)
     for word, target in aliases(names).items():
-        if word not in firsts:  # layer names take precedence
-            words[names[firsts[target]]] += (word,)
+        if word not in first_indices:  # layer names take precedence
+            words[names[first_indices[target]]] += (word,)
     return words
 
 

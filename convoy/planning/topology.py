@@ -121,11 +121,11 @@ class TopologyPlan:
         return tuple(range(stage, self.processes, self.stages))
 
     def device_map(self, mapping: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """The device of each stage; by default one each, in order."""
+        """The device of each stage; by default stage i runs on device i."""
         if mapping and len(mapping) != self.stages:
             devices, stages = pluralize(len(mapping), "device"), pluralize(self.stages, "stage")
-            text = f"names {devices} for {stages}; name one for each stage"
-            raise_problems([Problem("--device-mapping", text)])
+            message = f"lists {devices} for {stages}; list one per stage"
+            raise_problems([Problem("--device-mapping", message)])
         return mapping or tuple(range(self.stages))
 
 
@@ -239,4 +239,4 @@ def resume_pairs(layouts: list[Layout]) -> list[tuple[Layout, Layout]]:
     by_shape = {(layout.stages, layout.replicas): layout for layout in exact}
     preferred = [(1, 1), (1, 4), (2, 2), (4, 1), (1, 2), (2, 1), (3, 1), (4, 2)]
     chosen = [by_shape[shape] for shape in preferred if shape in by_shape][:4]
-    return [(before, after) for before in chosen for after in chosen if before is not after]
+    return [(first, second) for first in chosen for second in chosen if first is not second]

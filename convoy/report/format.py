@@ -183,8 +183,9 @@ def _format_scores(top1: float | None, top5: float | None, loss: float | None) -
 def _began_line(event: Began) -> str:
     start = f"resuming after update {event.update} of" if event.update else "starting"
     return (
-        f"{start} {event.updates} updates of {event.samples_per_update} images, "
-        f"{event.updates_per_epoch} updates per epoch"
+        f"{start} {pluralize(event.updates, 'update')} of "
+        f"{pluralize(event.samples_per_update, 'image')}, "
+        f"{pluralize(event.updates_per_epoch, 'update')} per epoch"
     )
 
 
@@ -200,9 +201,9 @@ def _reported_line(event: Reported) -> str:
 
 
 def describe_average(strategy: str, checkpoints: int) -> str:
-    """`mean of 5 checkpoints`, `ema of every update`."""
+    """`mean of 5 checkpoints`, `ema over all updates`."""
     if not checkpoints:
-        return f"{strategy} of every update"
+        return f"{strategy} over all updates"
     return f"{strategy} of {pluralize(checkpoints, 'checkpoint')}"
 
 
@@ -223,9 +224,12 @@ def event_line(event: Event) -> str:
             scores = _format_scores(event.top1, event.top5, event.loss)
             return f"average  {one_line(event.path)}  {text}{scores}"
         case Noticed():
-            return f"notice  {one_line(event.text)} ({one_line(event.kind)}, update {event.update})"
+            when = f" (update {event.update})" if event.update else ""
+            return f"notice  {one_line(event.text)}{when}"
         case Ended():
-            return f"ended after update {event.update}: {one_line(event.reason)}"
+            if event.reason == "done":
+                return f"finished after update {event.update}"
+            return f"stopped after update {event.update}: {one_line(event.reason)}"
 
 
 def format_count(done: int, total: int, unit: str) -> str:

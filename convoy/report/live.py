@@ -93,14 +93,14 @@ def _line(text: str) -> Text:
 def _bar_line(state: ProgressState, width: int) -> Table:
     """Epoch, bar, count, percentage and time left; the bar fills the remaining width."""
     updates = state.began.updates
-    before = f"epoch {state.epoch}/{state.epochs}  "
-    after = f"  {state.update}/{updates}  {100 * state.update // max(1, updates)} %"
+    prefix = f"epoch {state.epoch}/{state.epochs}  "
+    suffix = f"  {state.update}/{updates}  {100 * state.update // max(1, updates)} %"
     if eta := format_eta(state):
-        after += f"  {eta}"
-    remaining = max(1, width - len(before) - len(after))
+        suffix += f"  {eta}"
+    remaining = max(1, width - len(prefix) - len(suffix))
     row = Table.grid()
     bar = ProgressBar(total=max(1, updates), completed=state.update, width=remaining)
-    row.add_row(_line(before), bar, _line(after))
+    row.add_row(_line(prefix), bar, _line(suffix))
     return row
 
 

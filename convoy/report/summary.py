@@ -128,11 +128,11 @@ class FinishedRun:
 
 
 _FIELD_TYPES: dict[object, tuple[str, Callable[[Any], bool]]] = {
-    int: ("a whole number", lambda value: type(value) is int),
+    int: ("an integer", lambda value: type(value) is int),
     float: ("a number", lambda value: type(value) in (int, float)),
     str: ("a string", lambda value: isinstance(value, str)),
     list[int]: (
-        "a list of whole numbers",
+        "a list of integers",
         lambda value: isinstance(value, list) and all(type(item) is int for item in value),
     ),
 }
@@ -169,7 +169,7 @@ def closing_lines(summary: Summary, folder: Path) -> list[str]:
     """Summarize the run: model, length, speed, accuracy, folder and next command."""
     lines = [_model_line(summary), _totals_line(summary)]
     if summary.skipped_updates:
-        lines.append(f"skipped: {summary.skipped_updates} of these updates")
+        lines.append(f"skipped updates: {summary.skipped_updates}")
     if summary.init_path is not None:
         lines.append(f"initial weights: {one_line(summary.init_path)}")
     if accuracy := _accuracy(summary):

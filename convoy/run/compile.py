@@ -162,8 +162,8 @@ def _run_pure(
     statistics: list[MeanVar] = []
     mask_iterator = iter(masks)
     modules = list(layers.layers.values())[segment.start : segment.stop]
-    calls = [_without_side_effects(module, mask_iterator, statistics) for module in modules]
-    return layers.run_calls(segment, calls, *bundle), statistics
+    functions = [_without_side_effects(module, mask_iterator, statistics) for module in modules]
+    return layers.run_calls(segment, functions, *bundle), statistics
 
 
 def _without_side_effects(

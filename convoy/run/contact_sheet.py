@@ -28,10 +28,10 @@ from convoy.text import one_line
 MAX_SHEET_PIXELS = 64 * 10**6
 _MIN_SIDE = 64  # smaller images are enlarged without smoothing
 _GAP = 4
-_LINE = 16  # height of a text line
-_TEXT = 12
-_MARGIN = 160  # maximum width of the row titles
-_PAPER, _INK = "white", "black"
+_LINE_HEIGHT = 16  # height of a text line
+_FONT_SIZE = 12
+_MAX_TITLE_WIDTH = 160  # maximum width of the row titles
+_BACKGROUND, _TEXT_COLOR = "white", "black"
 
 
 @dataclass(frozen=True)
@@ -57,25 +57,25 @@ def draw(sheet: Sheet) -> bytes:
     square = sheet.side * max(1, _MIN_SIDE // sheet.side)
     titles = sheet.row_titles or [""] * len(sheet.rows)
     widest = max(ceil(_font().getlength(one_line(title))) for title in titles)
-    left = min(widest + 3 * _GAP, _MARGIN) if widest else _GAP
-    top = _LINE + _GAP if sheet.column_titles else _GAP
+    left = min(widest + 3 * _GAP, _MAX_TITLE_WIDTH) if widest else _GAP
+    top = _LINE_HEIGHT + _GAP if sheet.column_titles else _GAP
     captions = any(cell.caption for row in sheet.rows for cell in row)
-    across, down = square + _GAP, square + _GAP + (_LINE if captions else 0)
-    width = left + across * max(map(len, sheet.rows))
-    height = top + down * len(sheet.rows)
+    column_width, row_height = square + _GAP, square + _GAP + (_LINE_HEIGHT if captions else 0)
+    width = left + column_width * max(map(len, sheet.rows))
+    height = top + row_height * len(sheet.rows)
     if width * height > MAX_SHEET_PIXELS:
         raise ConfigError(
             f"a sheet of {width:,} × {height:,} pixels is too large, "
             f"the maximum is {MAX_SHEET_PIXELS:,} pixels; use fewer --rows or --columns"
         )
-    picture = Image.new("RGB", (width, height), _PAPER)
+    picture = Image.new("RGB", (width, height), _BACKGROUND)
     pen = ImageDraw.Draw(picture)
     for column, title in enumerate(sheet.column_titles):
-        _draw_text(pen, (left + column * across, _GAP // 2), title, square)
-    for y, row, title in zip(range(top, height, down), sheet.rows, titles, strict=True):
-        _draw_text(pen, (_GAP, y + (square - _LINE) // 2), title, left - 2 * _GAP)
+        _draw_text(pen, (left + column * column_width, _GAP // 2), title, square)
+    for y, row, title in zip(range(top, height, row_height), sheet.rows, titles, strict=True):
+        _draw_text(pen, (_GAP, y + (square - _LINE_HEIGHT) // 2), title, left - 2 * _GAP)
         for column, cell in enumerate(row):
-            x = left + column * across
+            x = left + column * column_width
             image = Image.frombytes("RGB", (sheet.side, sheet.side), cell.pixels)
             picture.paste(image.resize((square, square), Image.Resampling.NEAREST), (x, y))
             _draw_text(pen, (x, y + square), cell.caption, square)
@@ -89,12 +89,12 @@ def _draw_text(pen: ImageDraw.ImageDraw, position: tuple[int, int], text: str, w
     line = one_line(text)
     while line and _font().getlength(line) > width:
         line = line[:-2] + "…" if len(line) > 2 else ""
-    pen.text(position, line, _INK, _font())
+    pen.text(position, line, _TEXT_COLOR, _font())
 
 
 @cache
 def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(_TEXT)
+    return ImageFont.load_default(_FONT_SIZE)
 
 
 @dataclass(frozen=True)

@@ -49,13 +49,13 @@ def _actions(parts: TrainingParts) -> dict[str, Action]:
         "int": lambda _: os.kill(os.getpid(), signal.SIGINT),
         # Flips the lowest bit of the first weight, like a memory error.
         "flip": lambda _: weights.view(torch.int32)[:1].bitwise_xor_(1),
-        "stray": lambda update: parts.context.control.all_gather(SyncPoint.SAVE, update),
+        "desync": lambda update: parts.context.control.all_gather(SyncPoint.SAVE, update),
         "poison": lambda update: inject_nan(layers, update),
     }
 
 
 def inject_nan(layers: Slice, update: int) -> None:
-    """Make the first layer output NaN for one sample of our first micro-batch of an update."""
+    """Make the first layer output NaN for one sample of the first local micro-batch."""
     first, position = next(iter(layers.layers.values())), layers.position
 
     def add_nan(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ class RunRequest:
     quiet: bool = False  # print no closing lines
     observers: tuple[Observer, ...] = ()  # besides the log and the display
     user_objects: "UserObjects | None" = None  # the user's own network and dataset, from Python
+    keeps_process: bool = False  # a second Ctrl-C raises KeyboardInterrupt; the process continues
 
 
 class RunFolder:
@@ -71,7 +72,7 @@ class RunFolder:
     def _check_writable(self) -> None:
         """Create the folder and write a test file, so that errors occur at the start."""
         test_file = self.path / f".write-test-{os.getpid()}"
-        with storage_errors("write in", self.path):
+        with storage_errors("write to", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             with atomic_path(test_file) as temporary:
                 temporary.write_bytes(b"convoy\n")
@@ -155,7 +156,7 @@ def _check_name(name: str) -> str:
 def _next_numbered_folder(parent: Path, stem: str) -> Path:
     """Create `<stem>-<n>` with the next free n; mkdir decides between two processes."""
     pattern = re.compile(re.escape(stem) + r"-([0-9]{1,9})")
-    with storage_errors("make a run folder in", parent):
+    with storage_errors("create a run folder in", parent):
         parent.mkdir(parents=True, exist_ok=True)
         taken = (pattern.fullmatch(entry.name) for entry in parent.iterdir())
         number = 1 + max((int(match[1]) for match in taken if match), default=0)

@@ -21,32 +21,35 @@ from convoy.run.compile import CompiledSlice
 _NORM_ROLES = {"weight": "gamma", "bias": "beta", "proxy": "proxy"}  # of a norm's parameters
 
 
-def names_with_roles(layers: Slice) -> dict[str, str]:
-    """Map each name to the text that filters match: `bn1.weight` is also a gamma."""
+def norm_roles(layers: Slice) -> dict[str, str]:
+    """The role of each parameter of a norm, by name: `bn1.weight` is a gamma."""
     roles: dict[nn.Parameter, str] = {
         weight: _NORM_ROLES[parameter]
         for norm in layers.modules()
         if isinstance(norm, BatchNorm | GroupNorm | ProxyActivation)
         for parameter, weight in norm.named_parameters(recurse=False)
     }
-    return {
-        name: f"{name} {roles[weight]}" if weight in roles else name
-        for name, weight in layers.named_weights().items()
-    }
+    weights = layers.named_weights().items()
+    return {name: roles[weight] for name, weight in weights if weight in roles}
+
+
+def searchable_names(layers: Slice) -> dict[str, str]:
+    """Map each name to the text that filters search: the name, and the role in a norm."""
+    roles = norm_roles(layers)
+    return {name: f"{name} {roles.get(name, '')}".rstrip() for name in layers.named_weights()}
 
 
 def no_decay_names(layers: Slice, exempt: str) -> Collection[str] | None:
     """The names that `--weight-decay-spares` exempts; None: all one-dimensional weights."""
     if exempt == "vectors":
         return None
-    norms = {name for name, full in names_with_roles(layers).items() if full != name}
-    return norms if exempt == "norms" else set()
+    return norm_roles(layers).keys() if exempt == "norms" else set()
 
 
 def names_matching(layers: Slice, substrings: Collection[str]) -> set[str]:
     """Names of weights whose name or role contains one of these substrings."""
-    full_names = names_with_roles(layers).items()
-    return {name for name, full in full_names if any(text in full for text in substrings)}
+    texts = searchable_names(layers).items()
+    return {name for name, text in texts if any(substring in text for substring in substrings)}
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ from convoy.run.network import (
     Network,
     build_network,
     names_matching,
-    names_with_roles,
     no_decay_names,
+    norm_roles,
 )
 from convoy.run.process import ProcessContext
 
@@ -80,16 +80,16 @@ def round_weights(config: RunConfig, network: Network) -> None:
 
 def weights_by_policy(config: RunConfig, layers: Slice) -> dict[DtypePolicy, Weights]:
     """Group weights by dtype policy, in order; a stage without weights has one empty group."""
-    weights, full_names = layers.named_weights(), names_with_roles(layers)
+    weights, roles = layers.named_weights(), norm_roles(layers)
     groups: dict[DtypePolicy, dict[str, nn.Parameter]] = {} if weights else {DtypePolicy(): {}}
     for name, weight in weights.items():
-        groups.setdefault(dtype_policy(config, name, full_names[name]), {})[name] = weight
+        groups.setdefault(dtype_policy(config, name, roles.get(name)), {})[name] = weight
     return {**groups}
 
 
-def dtype_policy(config: RunConfig, name: str, full_name: str) -> DtypePolicy:
-    """The dtype policy of a weight, by its name and its name with roles."""
-    policy = _param_and_compute_dtypes(config, name, full_name)
+def dtype_policy(config: RunConfig, name: str, norm_role: str | None) -> DtypePolicy:
+    """The dtype policy of a weight, by its name and its role if it belongs to a norm."""
+    policy = _param_and_compute_dtypes(config, name, norm_role)
     state = config.optimizer.optimizer_state_dtype
     rules = map(split_dtype_rule, config.memory.accumulator_dtype_rules)
     dtypes = (dtype for pattern, dtype in rules if fnmatchcase(name, pattern))
@@ -103,16 +103,17 @@ def dtype_policy(config: RunConfig, name: str, full_name: str) -> DtypePolicy:
     )
 
 
-def _param_and_compute_dtypes(config: RunConfig, name: str, full_name: str) -> DtypePolicy:
+def _param_and_compute_dtypes(config: RunConfig, name: str, norm_role: str | None) -> DtypePolicy:
     precision, half = config.precision, FLOAT_FORMATS[config.precision.half_type]
     policy = DtypePolicy()
-    is_fp32_norm = config.network.full_precision_norm and full_name != name
+    is_fp32_norm = config.network.full_precision_norm and norm_role is not None
     if precision.precision != "32.32" and not is_fp32_norm:
-        keeps_fp32 = precision.precision == "16.32" or precision.offload_fp32_weight_copy
-        policy = DtypePolicy(param=FLOAT32 if keeps_fp32 else half, compute=half)
-    if any(text in full_name for text in precision.force_weight_to_fp32):
+        has_fp32_param = precision.precision == "16.32" or precision.offload_fp32_weight_copy
+        policy = DtypePolicy(param=FLOAT32 if has_fp32_param else half, compute=half)
+    searched = f"{name} {norm_role}" if norm_role else name
+    if any(substring in searched for substring in precision.force_weight_to_fp32):
         return replace(policy, param=FLOAT32)
-    if any(text in full_name for text in precision.force_weight_to_fp16):
+    if any(substring in searched for substring in precision.force_weight_to_fp16):
         return replace(policy, param=half, compute=half)
     return policy
 
@@ -129,9 +130,9 @@ def parameter_groups(
     for policy, weights in weights_by_policy(config, layers).items():
         flat = FlatParameters(weights, exempt)
         shard = OptimizerShard(
-            replicas.shard_range(flat.elements),
-            row_gatherer(replicas, Shards(flat.elements, batch.replicas)),
-            shard_gatherer(replicas, flat.elements),
+            replicas.shard_range(flat.numel),
+            row_gatherer(replicas, Shards(flat.numel, batch.replicas)),
+            shard_gatherer(replicas, flat.numel),
         )
         if config.precision.enable_stochastic_rounding:
             rounder = StochasticRounder(config.data.seed, flat.parameter_extents())

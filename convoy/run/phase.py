@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 from convoy.checkpoint.format import JSON
-from convoy.config.resolve import ResolvedConfig, from_command_line, inactive_options
+from convoy.config.resolve import ResolvedConfig, explicit_settings, inactive_options
 from convoy.config.schema import RunConfig, config_digest, settings_as_yaml, training_values
 from convoy.data.source import Source
 from convoy.data.sources.open import fingerprint, open_source
@@ -136,17 +136,17 @@ def _start_notices(
     """Notices about automatic choices, frozen layers and options without effect."""
     plan = context.plan
     if plan.is_balanced:
-        text = f"stages balanced by cost start at {', '.join(plan.stage_starts)}"
+        text = f"pipeline stages are balanced by cost; splits: {', '.join(plan.stage_starts)}"
         yield Noticed("balanced", text, start.updates_done)
     if plan.num_frozen:
         sources = (plan.config.checkpoint.pretrained, plan.config.checkpoint.init_path)
         is_random = sources == (None, None) and start.contents is None
         random = "; they are random: set --pretrained or --init-path" * is_random
-        text = f"leaves {frozen_as_text(plan.network.layers, plan.num_frozen)}{random}"
+        text = f"frozen: {frozen_as_text(plan.network.layers, plan.num_frozen)}{random}"
         yield Noticed("frozen", text, start.updates_done)
     # A resumed run has already reported its original options. The plan does not know which device
     # `--device auto` selects; here it is known.
-    settings = resolved.settings if start.contents is None else from_command_line(resolved.settings)
+    settings = resolved.settings if start.contents is None else explicit_settings(resolved.settings)
     device = replace(resolved.config.device, device=context.device.type)
     for option in inactive_options(replace(resolved.config, device=device), settings):
         yield Noticed("no_effect", option.reason, start.updates_done)

@@ -46,18 +46,23 @@ def _to_metadata(
 
 
 class ImageClassifier(nn.Module):
-    """A trained network in eval mode: images (batch, 3, height, width) to logits."""
+    """A trained network in eval mode: images (batch, 3, height, width) to logits.
+
+    `classes` are the names of the outputs, in order. `transform` turns an image into a tensor as
+    validation does; it is None if the dataset of the run does this itself.
+    """
 
     def __init__(
         self, network: nn.Module, classes: tuple[str, ...], transform: ImageTransform | None
     ) -> None:
         super().__init__()
         self.network = network
-        self.classes = classes  # names of the outputs, in order
-        self.transform = transform  # image to tensor, as in validation; None: the dataset does it
+        self.classes = classes
+        self.transform = transform
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
+        """Compute the logits (batch, classes)."""
         logits: Tensor
         (logits,) = self.network(images.contiguous(memory_format=torch.channels_last))
         return logits

@@ -1,6 +1,4 @@
-"""This process among those that run the same script: alone, or started by `convoy launch` or
-torchrun.
-"""
+"""Join the processes that run the same script: a single one, or those of torchrun."""
 
 import atexit
 import os
@@ -23,10 +21,11 @@ _MAX_MESSAGE_BYTES = 64 * 2**20  # in flight, while gradients are reduced
 def join_processes(devices: int, replicas: int | None = None) -> ProcessLayout:
     """Connect to the other processes of this script, once.
 
-    A replica has one process for each of its devices, or a single one; by default one for each if
-    there are enough processes.
+    A replica has one process for each of its devices, or a single one. The number of replicas is
+    that of `convoy launch`; by default each device has a process if there are enough.
     """
     world = _join_world()
+    replicas = world.replicas if replicas is None else replicas
     if replicas is None:
         replicas = world.world_size if world.world_size < devices else world.world_size // devices
     if replicas < 1 or world.world_size not in (replicas, replicas * devices):

@@ -144,28 +144,35 @@ def run_process(world: World, request: RunRequest, plan: RunPlan) -> RunOutcome:
     from convoy.run.process import join_run
 
     stop = StopRequest()
-    with _stop_on_signals(stop), join_run(world, plan) as context:
+    # With other processes, cleaning up would wait for them.
+    keeps_process = request.keeps_process and world.world_size == 1
+    with _stop_on_signals(stop, keeps_process), join_run(world, plan) as context:
         finished = train(first_phase_request(request), context, stop)
         if plan.config.fine_tune.half_res_training:
             finished = fine_tune(request, finished, context, stop)
+        if world.rendezvous is None:  # the script of this process may read the run folder next
+            context.control.wait_for_rank_zero()
     if world.rank == 0 and not request.quiet:
         stdout = SafeStream(sys.stdout)  # a closed pipe must not change the exit code
         if finished.was_complete:
-            stdout.print("already complete: nothing to do")
+            stdout.print("the run is already complete; nothing to do")
         for line in closing_lines(finished.summary, finished.folder):
             stdout.print(line)
     return RunOutcome(finished.summary.exit_code, finished.folder)
 
 
-def _stop_on_signals(stop: StopRequest) -> AbstractContextManager[None]:
+def _stop_on_signals(stop: StopRequest, keeps_process: bool) -> AbstractContextManager[None]:
     """SIGTERM, SIGHUP and SIGINT request a save and a stop; a second SIGINT stops at once.
 
-    The handler only sets the request; the loop acts between two updates.
+    The handler only sets the request; the loop acts between two updates. A second SIGINT ends the
+    process, or raises KeyboardInterrupt in a process of the user, such as a notebook.
     """
     received: list[int] = []
 
     def handle(number: int, _: FrameType | None) -> None:
         if number == signal.SIGINT and number in received:
+            if keeps_process:
+                raise KeyboardInterrupt
             # No cleanup: an unfinished checkpoint stays a temporary folder; the last is intact.
             if sys.stdout is not None and sys.stdout.isatty():
                 os.write(sys.stdout.fileno(), _SHOW_CURSOR)

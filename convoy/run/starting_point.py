@@ -88,7 +88,7 @@ def _from_pretrained(plan: RunPlan, source: str) -> StartingPoint:
         origin, fitted = load_foreign_weights(source, plan.config, plan.network)
     except ConvoyError as error:
         raise type(error)(f"--pretrained {source}: {error}") from error
-    text = f"starts with the weights of {origin}, {fitted.naming} keys"
+    text = f"initial weights: {origin} ({fitted.naming} keys)"
     return _start_with_weights(fitted.model, text, (), fitted.notes)
 
 
@@ -102,7 +102,7 @@ def _from_checkpoint(plan: RunPlan, source: str) -> StartingPoint:
         check_match(checkpoint.contents.model, network.tensors())
     except CheckpointError as error:
         raise CheckpointError(f"--init-path {source}: {error}") from error
-    text = f"starts with the weights of {checkpoint.path} after update {checkpoint.contents.update}"
+    text = f"initial weights: {checkpoint.path}, update {checkpoint.contents.update}"
     return _start_with_weights(checkpoint.contents.model, text, checkpoint.skipped, ())
 
 
@@ -187,9 +187,11 @@ def _check_same_run(
             "restore the original options or data, or add --override to continue anyway"
         )
     notices = [Noticed("override", text, contents.update) for text in differences]
-    before = state.get("machine")
-    if before not in (None, machine):
-        text = f"results may not be bit-exact from here on: saved on {before}, now on {machine}"
+    saved_machine = state.get("machine")
+    if saved_machine not in (None, machine):
+        text = (
+            f"results may not be bit-exact from here on: saved on {saved_machine}, now on {machine}"
+        )
         notices.append(Noticed("other_machine", text, contents.update))
     return notices
 
@@ -197,13 +199,13 @@ def _check_same_run(
 def _check_optimizer_state(saved: dict[str, Setting], resolved: ResolvedConfig) -> None:
     """Refuse another optimizer: state names may be the same, but not their meaning."""
     for name in ("optimizer", "loss_velocity_scaling_ratio"):
-        before, now = saved.get(name), resolved.settings[name]
-        if before is not None and before.value != now.value:
+        old, new = saved.get(name), resolved.settings[name]
+        if old is not None and old.value != new.value:
             flag = option_table()[name].flag
             raise CheckpointError(
-                f"the optimizer state was saved with {flag} {format_value(before.value)}, which is "
-                f"incompatible with {format_value(now.value)}; continue with the former, or start "
-                "a new run with --init-path"
+                f"the optimizer state was saved with {flag} {format_value(old.value)}, which is "
+                f"incompatible with {format_value(new.value)}; resume with the original value, or "
+                "start a new run with --init-path"
             )
 
 

@@ -137,21 +137,33 @@ def _read_totals(meter: JSON) -> Totals:
     return _read(Totals, values, "metric totals (key 'meter')")
 
 
+# Names in older checkpoints → fields of GuardState.
+_OLD_GUARD_FIELDS = {
+    "followed": "dynamic_scale",
+    "before": "last_applied_scale",
+    "ceiling": "max_scale",
+    "calm": "finite_updates",
+    "in_a_row": "consecutive_skips",
+}
+
+
 def _read_guard_state(state_table: Mapping[str, JSON]) -> GuardState:
-    """Read loss scale and skipped updates; older checkpoints have another key, or none."""
+    """Read loss scale and skipped updates; older checkpoints have other names, or none."""
     saved = state_table.get("step_guard", state_table.get("judge"))
+    if isinstance(saved, dict):
+        saved = {_OLD_GUARD_FIELDS.get(name, name): value for name, value in saved.items()}
     what = "loss scale and skipped-update counts (key 'step_guard')"
     state = GuardState() if saved is None else _read(GuardState, saved, what)
-    scales = (state.followed, state.before, state.ceiling)
+    scales = (state.dynamic_scale, state.last_applied_scale, state.max_scale)
     if any(scale is not None and scale <= 0 for scale in scales):
         raise CheckpointError(f"state.json: the {what} are missing or invalid")
     return state
 
 
-def _read(kind: type[T], saved: JSON, what: str) -> T:
+def _read(dataclass_type: type[T], saved: JSON, what: str) -> T:
     """Create the dataclass; every field must be present and have its type."""
-    types = get_type_hints(kind)
+    types = get_type_hints(dataclass_type)
     values = saved if isinstance(saved, dict) else {}
     if not all(name in values and isinstance(values[name], types[name]) for name in types):
         raise CheckpointError(f"state.json: the {what} are missing or invalid")
-    return kind(**{name: values[name] for name in types})
+    return dataclass_type(**{name: values[name] for name in types})

@@ -22,6 +22,8 @@ from convoy.errors import ConfigError
 from convoy.layers.user_network import NetworkSource as NetworkSource
 from convoy.layers.user_network import UserNetwork
 
+OBJECT_PREFIX = "python:"  # of the names of objects that were passed from Python
+
 
 @dataclass(frozen=True)
 class UserObjects:
@@ -86,10 +88,7 @@ def register_import_paths(settings: Mapping[str, Setting]) -> None:
         if setting is None or not is_import_path(setting.value) or setting.value in registry:
             continue
         if setting.source not in EXPLICIT_SOURCES:
-            raise ConfigError(
-                f"this run uses your own code, {setting.value}; give --{option} {setting.value} "
-                "again to run it"
-            )
+            raise ConfigError(_missing_code(setting.value, option))
         factory = _import_function(setting.value, option)
         objects = (
             UserObjects(model_name=setting.value, model=factory)
@@ -97,6 +96,18 @@ def register_import_paths(settings: Mapping[str, Setting]) -> None:
             else UserObjects(data_name=setting.value, data=factory)
         )
         objects.register()
+
+
+def _missing_code(name: str, option: str) -> str:
+    """How to give the code of a run again."""
+    if name.startswith(OBJECT_PREFIX):
+        what = "network" if option == "model" else "dataset"
+        return (
+            f"this run uses your own {what}, an object of Python ({name}); pass it again, as "
+            f"{option}=… in Python (as in convoy.load(run, model=…)), or name a function that "
+            f"creates it: --{option} package.module:function"
+        )
+    return f"this run uses your own code, {name}; pass --{option} {name} again to run it"
 
 
 def _import_function(name: str, option: str) -> Any:

@@ -38,7 +38,7 @@ _OUTER_LAYERS = {
 
 
 def timm_layers(layers: Sequence[str]) -> dict[str, str] | None:
-    """Map our layer names to timm's; None if timm does not have the network."""
+    """Map convoy's layer names to timm's; None if timm does not have the network."""
     if any(layer.startswith("fire") for layer in layers):
         return None
     if layers[0] != "features.0.0":
@@ -61,7 +61,7 @@ _SAME_NAMES = ("conv1", "features.0.0")  # first layers of networks with identic
 
 
 def torchvision_layers(layers: Sequence[str]) -> dict[str, str] | None:
-    """Map our layer names to torchvision's; None if torchvision does not have the network."""
+    """Map convoy's layer names to torchvision's; None if torchvision does not have the network."""
     if layers[0] in _SAME_NAMES and not any(layer.startswith("fire") for layer in layers):
         return {layer: layer for layer in layers}
     if layers[0] != "conv_stem":
@@ -113,7 +113,7 @@ _PROXY = ".proxy"  # proxy normalization, which other programs do not have
 NUM_BATCHES_TRACKED = ".num_batches_tracked"  # a counter in torch batch norms; has no effect
 
 
-# Maps our layer names to external ones. If several fit equally, as for ResNet, the first is used.
+# Maps convoy's layer names to external ones. If several fit equally (ResNet), the first is used.
 NAMINGS: dict[str, Callable[[Sequence[str]], dict[str, str] | None]] = {
     "torchvision": torchvision_layers,
     "timm": timm_layers,
@@ -122,7 +122,7 @@ NAMINGS: dict[str, Callable[[Sequence[str]], dict[str, str] | None]] = {
 
 
 def external_names(naming: str, names: Sequence[str]) -> dict[str, str] | None:
-    """Map our tensor names to external ones; None if the naming has no such network."""
+    """Map convoy's tensor names to external ones; None if the naming has no such network."""
     if naming != CONVOY and any(name.endswith(_PROXY) for name in names):
         return None
     parts = {name: name.rpartition(".") for name in names}
@@ -154,7 +154,7 @@ class TargetNetwork:
 
 @dataclass(frozen=True)
 class FittedWeights:
-    """Weights under our names, and notes on the conversions."""
+    """Weights under convoy's names, and notes on the conversions."""
 
     model: Tensors
     naming: str
@@ -187,16 +187,18 @@ def fit_weights(weights: ExternalWeights, target: TargetNetwork) -> FittedWeight
 def _replace_head(weights: Tensors, target: TargetNetwork, notes: list[str]) -> Tensors:
     """Return the initial classifier if only the number of classes differs, else nothing."""
     pairs = [(weights[name], target.tensors[name]) for name in target.head if name in weights]
-    features_differ = any(_head_features(theirs) != _head_features(ours) for theirs, ours in pairs)
+    features_differ = any(
+        _head_features(imported) != _head_features(initial) for imported, initial in pairs
+    )
     if len(pairs) < len(target.head) or features_differ:
         return {}
-    classes, our_classes = len(pairs[0][0]), len(pairs[0][1])
-    if classes == our_classes or any(len(theirs) != classes for theirs, _ in pairs):
+    classes, target_classes = len(pairs[0][0]), len(pairs[0][1])
+    if classes == target_classes or any(len(imported) != classes for imported, _ in pairs):
         return {}
     layer = next(iter(target.head)).rpartition(".")[0]
     notes.append(
         f"{layer} is reinitialized: the weights have {classes:,} classes, but the model has "
-        f"{our_classes:,}"
+        f"{target_classes:,}"
     )
     return dict(target.head)
 
@@ -275,7 +277,7 @@ def _batch_count(counts: Tensors) -> int | None:
 
 
 def to_external(model: Mapping[str, Tensor], naming: str, batches: int) -> Tensors:
-    """Convert our weights to external names and shapes, with `num_batches_tracked`."""
+    """Convert convoy's weights to external names and shapes, with `num_batches_tracked`."""
     names = external_names(naming, list(model))
     if names is None:
         supported = [other for other in NAMINGS if external_names(other, list(model)) is not None]

@@ -115,7 +115,7 @@ def _unwrap(source: str, value: Any, notes: list[str]) -> ExternalWeights:
     for prefix in _PREFIXES:
         if all(name.startswith(prefix) for name in value):
             bare = {name.removeprefix(prefix): tensor for name, tensor in value.items()}
-            return _unwrap(source, bare, [*notes, f"removed the prefix {prefix!r} of all names"])
+            return _unwrap(source, bare, [*notes, f"removed the prefix {prefix!r} from all names"])
     tensors = {name: tensor.detach() for name, tensor in value.items()}
     return ExternalWeights(source, tensors, notes)
 

@@ -19,6 +19,12 @@ def test_a_loader_yields_the_micro_batches_of_all_epochs() -> None:
     assert not torch.equal(batches[0][0], batches[8][0])  # another order in the second epoch
 
 
+def test_an_accumulated_update_counts_each_of_its_micro_batches() -> None:
+    loader = convoy.create_loader(**OPTIONS, gradient_accumulation=2)
+
+    assert len(loader) == len(list(loader)) == 16
+
+
 def test_a_loader_gives_the_same_data_again_but_not_for_another_seed() -> None:
     images = [next(iter(convoy.create_loader(**OPTIONS, seed=seed)))[0] for seed in (1, 1, 2)]
 

@@ -113,6 +113,46 @@ RULES: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
         TypeError,
         ["Infeed", "tuple"],
     ),
+    "a returned value that is no tensor": (
+        lambda: convoy.repeat(1, lambda _: "a", [1]),
+        TypeError,
+        ["'a'"],
+    ),
+    "a returned value without carried ones": (
+        lambda: convoy.repeat(1, lambda: 3),
+        ValueError,
+        ["1 values", "carries 0"],
+    ),
+    "too many returned values": (
+        lambda: convoy.repeat(1, lambda a: (a, a), [1]),
+        ValueError,
+        ["2 values", "carries 1"],
+    ),
+    "keywords the body cannot take": (
+        lambda: convoy.repeat(1, lambda a, *, x: a + x, [1], convoy.Infeed({"y": [1]})),
+        TypeError,
+        ["body", "y: () int64"],
+    ),
+    "a condition that takes an element": (
+        lambda: convoy.while_loop(lambda _a, _b: True, lambda a, _: a, [1], convoy.Infeed([1])),
+        TypeError,
+        ["condition", "1 carried"],
+    ),
+    "an unused infeed of a while loop": (
+        lambda: convoy.while_loop(lambda _: True, lambda a: a, [1], convoy.Infeed([1])),
+        ValueError,
+        ["infeed"],
+    ),
+    "a negative maximum of iterations": (
+        lambda: convoy.while_loop(lambda _: True, lambda a: a, [1], maximum_iterations=-2),
+        ValueError,
+        ["maximum_iterations", "-2"],
+    ),
+    "a number of iterations that is no integer": (
+        lambda: convoy.repeat(1.5, lambda: None),  # type: ignore[arg-type]
+        ValueError,
+        ["iterations", "1.5"],
+    ),
     "a negative number of iterations": (
         lambda: convoy.repeat(-1, lambda: None),
         ValueError,
@@ -124,6 +164,26 @@ RULES: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
         lambda: convoy.Infeed(TWO, replica=2, replicas=2),
         ValueError,
         ["2"],
+    ),
+    "a replica without the number of replicas": (
+        lambda: convoy.Infeed(TWO, replica=0),
+        ValueError,
+        ["replica", "replicas"],
+    ),
+    "elements of different dtypes": (
+        lambda: take(convoy.Infeed([torch.zeros(2), torch.zeros(2).double()]), 2),
+        ValueError,
+        ["element 1", "float64", "float32"],
+    ),
+    "elements of different structure": (
+        lambda: take(convoy.Infeed([{"a": 1}, {"b": 1}]), 2),
+        ValueError,
+        ["element 1", "{b: () int64}", "{a: () int64}"],
+    ),
+    "elements with lists of different lengths": (
+        lambda: take(convoy.Infeed([([1, 2], 3), ([1], 3)]), 2),
+        ValueError,
+        ["element 1", "[[() int64], () int64]"],
     ),
     "arrays of different lengths": (
         lambda: convoy.Infeed((torch.zeros(3), torch.zeros(4))).next(),
@@ -155,6 +215,26 @@ RULES: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
         ValueError,
         ["(1,) float32"],
     ),
+    "results of different shapes": (
+        lambda: enqueue_all(convoy.Outfeed(), [torch.zeros(1), torch.zeros(2)]),
+        ValueError,
+        ["(2,) float32", "(1,) float32"],
+    ),
+    "a result that is no tensor": (
+        lambda: convoy.Outfeed().enqueue("a"),
+        TypeError,
+        ["'a'"],
+    ),
+    "a second dequeue of the last result": (
+        lambda: dequeue_twice(convoy.Outfeed("last")),
+        ValueError,
+        ["no result"],
+    ),
+    "streaming the last result": (
+        lambda: next(convoy.Outfeed("last").stream()),
+        RuntimeError,
+        ["all"],
+    ),
     "iterating over the last result": (
         lambda: list(convoy.Outfeed("last")),
         RuntimeError,
@@ -180,6 +260,12 @@ RULES: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
 
 def take(infeed: convoy.Infeed, count: int) -> list[Any]:
     return [infeed.next() for _ in range(count)]
+
+
+def dequeue_twice(outfeed: convoy.Outfeed) -> None:
+    outfeed.enqueue(1)
+    outfeed.dequeue()
+    outfeed.dequeue()
 
 
 def enqueue_twice(outfeed: convoy.Outfeed) -> Callable[[], None]:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from support.run_convoy import convoy as run_command
 
 import convoy
 from convoy.errors import ConfigError
-from convoy.events import Event, Noticed
+from convoy.events import Event, Noticed, Updated
 
 TINY: dict[str, Any] = {
     "model": "resnet8",
@@ -187,3 +188,26 @@ def test_an_interrupt_saves_the_run_and_raises_keyboard_interrupt(tmp_path: Path
     assert "KeyboardInterrupt" in err and "code after the run" not in out
     assert convoy.Run(tmp_path / "run").summary.exit_reason == "interrupted"
     assert list((tmp_path / "run" / "checkpoints").glob("update-*"))
+
+
+def test_a_second_interrupt_stops_at_once_and_the_process_continues(tmp_path: Path) -> None:
+    """The first one is waiting for the end of the update when the second one arrives."""
+    full = convoy.train(output=tmp_path / "full", **TINY)
+    saved = tmp_path / "run" / "checkpoints" / "update-6" / "MANIFEST.json"
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, Updated) and event.update == 9:
+            while not saved.exists():  # it is written in the background
+                time.sleep(0.01)
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            raise AssertionError("the second interrupt did not arrive")
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        convoy.train(output=tmp_path / "run", observers=[interrupt], **TINY)
+
+    assert signal.getsignal(signal.SIGINT) is handler
+    run = convoy.Run(tmp_path / "run")
+    assert [path.name for path in run.checkpoints] == ["update-6"]  # nothing was saved at the stop
+    assert convoy.resume(run).summary.weights_sha256 == full.summary.weights_sha256

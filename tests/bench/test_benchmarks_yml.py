@@ -157,7 +157,7 @@ def test_an_entry_that_others_merge_can_have_any_keys(write: Write) -> None:
             "  paramters: 1",
             "line 3: paramters is not a key of a benchmark; did you mean parameters",
         ),
-        ("  qqq: 1", "line 3: qqq is not a key of a benchmark; known: cmd, data, derived"),
+        ("  qqq: 1", "line 3: qqq is not a key of a benchmark; choose from cmd, data, derived"),
         ("  data: 1", "line 3: data expects `name: value` lines"),
         ("  data:\n    x: 5", "line 4: x expects `name: value` lines"),
         ("  data:\n    x: {skip: 1}", "line 4: x has no regexp"),
@@ -165,7 +165,7 @@ def test_an_entry_that_others_merge_can_have_any_keys(write: Write) -> None:
             "  data:\n    x: {regexp: a, skp: 1}",
             "line 4: skp is not a key of a metric; did you mean s",
         ),
-        ("  data:\n    x: {regexp: 5}", "line 4: regexp expects text, got 5"),
+        ("  data:\n    x: {regexp: 5}", "line 4: regexp expects a string, got 5"),
         (
             "  data:\n    x: {regexp: '('}",
             "line 4: regexp '(' is not a regular expression: missing )",
@@ -173,7 +173,7 @@ def test_an_entry_that_others_merge_can_have_any_keys(write: Write) -> None:
         ("  data:\n    x: {regexp: 'a{99999999999}'}", "is not a regular expression"),
         ("  data:\n    x: {regexp: '(a)(b)'}", "line 4: regexp '(a)(b)' has 2 groups; use one"),
         ("  data:\n    x: {regexp: a, skip: -1}", "line 4: skip must be at least 0, got -1"),
-        ("  data:\n    x: {regexp: a, skip: 1.5}", "line 4: skip expects a whole number, got 1.5"),
+        ("  data:\n    x: {regexp: a, skip: 1.5}", "line 4: skip expects an integer, got 1.5"),
         (
             "  data:\n    x: {regexp: a, reduction_type: maen}",
             "line 4: reduction_type cannot be 'maen'; did you mean mean",
@@ -187,7 +187,7 @@ def test_an_entry_that_others_merge_can_have_any_keys(write: Write) -> None:
         ("  parameters: 5", "line 3: parameters expects `name: value` lines"),
         ("  parameters: [a, b]", "line 3: parameters expects `name: value` lines"),
         ("  parameters: {a: '1,2,1'}", "line 3: parameters give the same variant twice: a 1"),
-        ("  description: [a]", "line 3: description expects text, got several values"),
+        ("  description: [a]", "line 3: description expects a string, got several values"),
     ],
 )
 def test_a_problem_is_reported_with_its_line_and_key(
@@ -204,7 +204,7 @@ def test_a_problem_is_reported_with_its_line_and_key(
         ("run {batchsiz}", "uses {batchsiz}, which is not a parameter; did you mean batchsize?"),
         ("run 'a", "cannot be split into arguments: No closing quotation"),
         ("", "needs a value"),
-        ("[a, b]", "expects text, got several values"),
+        ("[a, b]", "expects a string, got several values"),
     ],
 )
 def test_an_invalid_command_is_refused(

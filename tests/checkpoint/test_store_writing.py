@@ -75,6 +75,26 @@ def test_files_are_synced_before_the_rename_and_the_rename_before_the_return(
     ]
 
 
+def test_a_restored_checkpoint_is_synced_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was killed while it replaced a checkpoint leaves it under another name."""
+    synced, original_fsync = list[list[str]](), os.fsync
+
+    def sync(descriptor: int) -> None:
+        folder = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append(names(folder) if folder.is_dir() else [])
+        original_fsync(descriptor)
+
+    store = CheckpointStore(tmp_path)
+    store.save(small())
+    store.path(3).rename(tmp_path / "update-3.old-0123456789ab")
+    monkeypatch.setattr(os, "fsync", sync)
+    store.clean_up()
+
+    assert synced == [["update-3"]]
+
+
 def test_a_file_system_without_folder_fsync_is_supported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

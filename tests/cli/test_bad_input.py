@@ -18,7 +18,7 @@ def error_lines(*words: str | Path) -> list[str]:
 
 
 EXPECTED_ERRORS = {
-    "trian": "unknown verb 'trian'; did you mean train",
+    "trian": "unknown command 'trian'; did you mean train",
     "plan --model resnet51": "--model 'resnet51' is unknown; did you mean resnet65, resnet56",
     "models resnet51": "unknown model 'resnet51'; did you mean",
     "plan --pipeline-splits layer2/0/con1": "'layer2/0/con1' is not a layer of this model; did you",
@@ -27,7 +27,7 @@ EXPECTED_ERRORS = {
     "plan --lr=-0.1": "--lr must be at least 0, got -0.1",
     "plan --lr": "--lr needs a value",
     "plan --lr fast": "--lr expects a number, got 'fast'",
-    "plan --epoch 0": "--epoch must be above 0, got 0",
+    "plan --epoch 0": "--epoch must be greater than 0, got 0",
     "plan --epoch 1 --updates 2": "--epoch and --updates both set the training length",
     "plan --shards 3 --pipeline-splits layer2": "--pipeline-splits defines 2 stages, but --shards",
     "plan --pipeline 2": "option --pipeline is ambiguous: it could be --pipeline-schedule, ",
@@ -47,7 +47,7 @@ EXPECTED_ERRORS = {
     "prove --data cifar10 --data-dir DATA --micro-batch-size 9000": "but the dataset has 50000",
     "plan --config-path nope.yaml": "configuration file nope.yaml does not exist",
     "plan --config-path .": ". is a directory, not a configuration file",
-    "train --data cifar10": "set --data-dir (or DATA_DIR) to the cifar10 directory; `convoy",
+    "train --data cifar10": "set --data-dir, or the environment variable DATA_DIR, to the",
     "plan --data imagine": "--data cannot be 'imagine'; did you mean",
     "plan --num-classes 5": "--num-classes cannot be set for shapes, which has 10",
     "plan --replicas 4 --instances 3": "3 does not divide --replicas 4",
@@ -57,12 +57,12 @@ EXPECTED_ERRORS = {
     "train --data cifar10 --data-dir nope": "nope: no such folder; set --data-dir",
     "train --name=": "--name needs a value",
     "resume": "the following arguments are required: RUN; see `convoy resume --help`",
-    "resume nope": "nope is not a run directory: config.yaml is missing",
-    "average nope": "nope is not a run directory: config.yaml is missing",
+    "resume nope": "nope does not exist",
+    "average nope": "nope does not exist",
     "validate nope": "nope does not exist",
-    "validate": "give a run or a checkpoint, or --random-weights",
-    "validate --model resnet8": "give a run or a checkpoint, or --random-weights",
-    "validate --no-random-weights": "give a run or a checkpoint, or --random-weights",
+    "validate": "specify a run or a checkpoint, or use --random-weights",
+    "validate --model resnet8": "specify a run or a checkpoint, or use --random-weights",
+    "validate --no-random-weights": "specify a run or a checkpoint, or use --random-weights",
     "validate --random-weights --config nope": "--config 'nope' is unknown; ",
     "validate --random-weights --repeat 0": "--repeat must be at least 1, got 0",
     "validate --random-weights --num-inference-thread 2": "--num-inference-thread 2 is not avail",
@@ -73,8 +73,8 @@ EXPECTED_ERRORS = {
     "models --jsn": "unknown option --jsn; did you mean --json",
     "configs a b": "unexpected argument 'b'",
     "options nonesuch": "no option matches nonesuch; ",
-    "completion tcsh": "argument shell: invalid choice: 'tcsh'",
-    "data fetch mnist --data-dir x": "argument name: invalid choice: 'mnist'",
+    "completion tcsh": "argument SHELL: invalid choice: 'tcsh'",
+    "data fetch mnist --data-dir x": "argument DATASET: invalid choice: 'mnist'",
     "data fetch cifar10": "the following arguments are required: --data-dir",
 }
 
@@ -102,7 +102,7 @@ def test_all_problems_of_a_command_and_its_file_are_reported_at_once(
     assert [line.split(";")[0] for line in lines] == [
         "unexpected argument 'word'",
         "unknown option --lrr",
-        "--seed expects a whole number, got 'x'",
+        "--seed expects an integer, got 'x'",
         "--lr needs a value",
         "--threads must be at most 512, got 900",
         "mine.yaml, line 2: batch_sise is not an option",
@@ -152,7 +152,7 @@ def test_validating_a_run_accepts_neither_a_configuration_nor_random_weights(
     assert [re.split("[:;]", text)[0] for text in error_lines("validate", tmp_path, *line)] == [
         "unknown option --lrr",
         "--random-weights validates a new network",
-        "--config cannot be given",
+        "--config cannot be combined with a run, which has its own configuration",
     ]
 
 

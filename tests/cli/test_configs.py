@@ -84,8 +84,8 @@ def test_a_configuration_whose_plan_is_refused_is_listed_with_its_values(
 ) -> None:
     (config_folder / "old.yaml").write_text(REFUSED)
     problem = (
-        "Grouped with 4 stages needs --gradient-accumulation to be a multiple of 8 and at least 8, "
-        "got 38; use 32 or 40"
+        "--pipeline-schedule grouped with 4 stages needs --gradient-accumulation to be a "
+        "multiple of 8, got 38; use 32 or 40"
     )
     row = {
         "name": "old",

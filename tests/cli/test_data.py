@@ -29,7 +29,7 @@ def test_the_help_of_the_verb_lists_its_actions() -> None:
 def test_actions_on_a_run_take_its_options(action: str) -> None:
     words = convoy("data", action, "--help-all").out.split()
 
-    assert {row.flag for row in option_table().values() if row.has_effect} <= set(words)
+    assert {row.shown_flag for row in option_table().values() if row.has_effect} <= set(words)
 
 
 def test_an_unknown_action_is_refused_with_the_known_ones() -> None:
@@ -43,5 +43,5 @@ def test_an_action_is_required() -> None:
     result = convoy("data")
 
     assert (result.code, result.out) == (2, "")
-    assert "required: action" in result.err and "`convoy data --help`" in result.err
+    assert "required: ACTION" in result.err and "`convoy data --help`" in result.err
     assert result.err.count("\n") == 1

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-
-from convoy.errors import ExitCode
 from support.run_convoy import TINY, convoy
 from support.small_photos import converted, write_photos
+
+from convoy.errors import ExitCode
 
 RUN = [word for word in TINY if not word.startswith(("--data=", "--samples", "--image"))]
 

@@ -51,7 +51,7 @@ def test_an_unknown_verb_is_refused(word: str) -> None:
     result = convoy(word)
 
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith(f"convoy: unknown verb {word!r}; ")
+    assert result.err.startswith(f"convoy: unknown command {word!r}; ")
     assert result.err.count("\n") == 1
 
 

@@ -34,7 +34,7 @@ def test_the_table_has_a_line_for_every_option() -> None:
     flags = [line.split()[0] for line in result.out.splitlines() if line.startswith("--")]
 
     assert (result.code, result.err) == (0, "")
-    assert flags == [row.flag for row in option_table().values()]
+    assert flags == [row.shown_flag for row in option_table().values()]
 
 
 def test_the_table_ends_with_the_summary() -> None:
@@ -59,13 +59,13 @@ def test_the_json_list_contains_every_field_of_an_option() -> None:
         "name": "data_dir",
         "flag": "--data-dir",
         "section": "data",
-        "type": "text",
+        "type": "string",
         "limits": "",
         "default": None,
         "shown": "–",
         "also": ["--imagenet-data-path"],
         "environment": "DATA_DIR",
-        "help": "Directory of the dataset.",
+        "help": "Folder of the dataset.",
         "reach": "works here",
         "why": None,
         "not_available": None,
@@ -74,7 +74,7 @@ def test_the_json_list_contains_every_field_of_an_option() -> None:
     }
     assert (rows["lr"]["limits"], rows["lr"]["shown"]) == ("≥ 0, ≤ 1e+30", "0.1")
     assert rows["lr"]["free"] is False
-    assert rows["lr_epoch_decay"]["type"] == "list of number"
+    assert rows["lr_epoch_decay"]["type"] == "list of numbers"
 
 
 @pytest.mark.usefixtures("restricted_options")
@@ -96,12 +96,12 @@ def test_one_option_is_shown_in_full() -> None:
     assert lines[0] == ["--data-dir"]
     assert lines[2:7] == [
         ["default", "–"],
-        ["type", "text"],
+        ["type", "string"],
         ["also", "--imagenet-data-path"],
         ["environment", "DATA_DIR"],
         ["YAML", "key", "data_dir"],
     ]
-    assert lines[-1][-2:] == ["may", "change"]
+    assert lines[-1][-2:] == ["be", "changed"]
 
 
 @pytest.mark.usefixtures("restricted_options")
@@ -165,3 +165,8 @@ def test_the_schema_of_some_options_is_refused() -> None:
 
     assert result.code == 2
     assert "--schema" in result.err
+
+
+def test_an_option_that_a_resumed_run_rejects_is_marked() -> None:
+    assert "on resume cannot be set" in " ".join(convoy("options", "output").out.split())
+    assert "on resume changes need --override" in " ".join(convoy("options", "lr").out.split())

@@ -18,14 +18,14 @@ def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_two_spellings_of_one_option_are_reported() -> None:
     assert refusals(f"{ON_IMAGENET} --batch-size 4 --micro-batch-size 8") == [
-        "--batch-size and --micro-batch-size set the same option; give one"
+        "--batch-size and --micro-batch-size set the same option; use only one"
     ]
 
 
 def test_a_value_of_the_wrong_type_is_reported() -> None:
     assert refusals(f"{ON_IMAGENET} --epochs many") == ["--epochs expects a number, got 'many'"]
     assert refusals("python3 train.py --model resnet18 --replicas 2.5") == [
-        "--replicas expects a whole number, got '2.5'"
+        "--replicas expects an integer, got '2.5'"
     ]
 
 
@@ -76,14 +76,14 @@ def test_all_problems_of_a_command_are_reported_together() -> None:
         "--dataset must be one of imagenet, cifar-10, cifar-100, got 'imagnet'",
         "--model-size 'fifty' is not a resnet for ImageNet; "
         "the sizes are 10, 14, 18, 26, 34, 50, 101, 152",
-        "--epochs must be above 0, got 0",
+        "--epochs must be greater than 0, got 0",
     ]
 
 
 def test_rules_between_options_are_reported_with_the_rest() -> None:
     lines = refusals(f"{ON_IMAGENET} --batch-norm --BN-span 3 --replicas 4 --seed x")
 
-    assert lines[0] == "--seed expects a whole number, got 'x'"
+    assert lines[0] == "--seed expects an integer, got 'x'"
     assert lines[1].startswith("--bn-span 3 does not divide --replicas 4")
 
 

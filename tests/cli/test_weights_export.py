@@ -162,8 +162,8 @@ def test_a_folder_that_cannot_be_written_is_reported(run: Path, tmp_path: Path) 
         (["--naming=keras"], "invalid choice: 'keras'"),
         (["--format=coreml"], "invalid choice: 'coreml'"),
         (["--batch-size=0"], "--batch-size must be at least 1"),
-        (["--batch-size=some"], "--batch-size expects a whole number"),
-        (["--config=x"], "--config cannot be given: a run has its own configuration"),
+        (["--batch-size=some"], "--batch-size expects an integer"),
+        (["--config=x"], "--config cannot be combined with a run, which has its own configuration"),
     ],
 )
 def test_invalid_arguments_are_refused(run: Path, words: list[str], message: str) -> None:

@@ -116,12 +116,12 @@ def test_a_switch_does_not_take_the_next_word() -> None:
         ("--name=", "--name needs a value"),
         ("--lr -1e-3", "--lr must be at least 0, got -0.001"),
         ("--lr=-inf", "--lr expects a finite number, got -inf"),
-        ("--epochs -1", "--epochs must be above 0, got -1"),
+        ("--epochs -1", "--epochs must be greater than 0, got -1"),
         ("--threads 1000", "--threads must be at most 512, got 1000"),
         ("--device-mapping 0 -1", "--device-mapping must be at least 0, got -1"),
-        ("--augment=maybe", "--augment takes no value, or true or false, got 'maybe'"),
-        ("--stem tiny", "--stem cannot be 'tiny'; known: auto, large, small"),
-        ("--seed 1" + 30 * "0", "--seed expects a whole number of at most 18 digits"),
+        ("--augment=maybe", "--augment takes no value except true or false, got 'maybe'"),
+        ("--stem tiny", "--stem cannot be 'tiny'; choose from auto, large, small"),
+        ("--seed 1" + 30 * "0", "--seed expects an integer of at most 18 digits"),
     ],
 )
 def test_a_wrong_value_is_reported_with_the_flag_as_typed(words: str, text: str) -> None:
@@ -131,8 +131,8 @@ def test_a_wrong_value_is_reported_with_the_flag_as_typed(words: str, text: str)
 def test_all_problems_are_reported_together() -> None:
     assert problems("--lr", "--seed=x", "--stem=smal", "--threads=-1", "--augment=2") == [
         "--lr needs a value",
-        "--seed expects a whole number, got 'x'",
-        "--augment takes no value, or true or false, got '2'",
+        "--seed expects an integer, got 'x'",
+        "--augment takes no value except true or false, got '2'",
         "--stem cannot be 'smal'; did you mean small?",
         "--threads must be at least 0, got -1",
     ]
@@ -161,14 +161,14 @@ def test_the_help_lists_every_option_with_an_effect_once_in_its_section() -> Non
         SECTIONS[name].__doc__.split(".")[0].lower() for name in {row.section for row in rows}
     ]
 
-    assert flags == [row.flag for row in rows]
+    assert flags == [row.shown_flag for row in rows]
     assert all(f"\n{title}:\n" in text for title in titles)
 
 
 def test_the_help_shows_defaults_choices_and_how_to_turn_a_switch_off() -> None:
     text = " ".join(make_parser().format_help().split())
 
-    assert "--lr X Initial learning rate. [0.1]" in text
+    assert "--lr X Base learning rate, which warm-up and the schedule scale. [0.1]" in text
     assert "--stem auto|small|large" in text
     assert "[true; --no-augment]" in text.replace("--no- augment", "--no-augment")
-    assert "--updates N Number of weight updates to train, instead of --epoch. --stop-after" in text
+    assert "to train, instead of --epochs. --stop-after" in text

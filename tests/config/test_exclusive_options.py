@@ -102,7 +102,7 @@ def test_there_is_one_more_multiplier_than_drops(drops: tuple[float, ...], rates
         with pytest.raises(ConfigError) as error:
             resolve_layers(command_line=values)
         assert re.match(
-            rf"--lr-multipliers needs {rates} .* {len(drops)} drops?, got {count}$",
+            rf"--lr-multipliers needs {rates} .* {len(drops)} milestones?, got {count}$",
             str(error.value),
         )
 
@@ -119,7 +119,7 @@ def test_in_tensorflow_an_absolute_final_rate_overrides_a_fraction() -> None:
 
     assert description["plan"]["options"]["abs_end_learning_rate"]["value"] == 0.01
     assert description["dropped"] == [
-        {"word": "--poly-lr-end-ratio 0.5", "reason": "--abs-end-learning-rate wins"}
+        {"word": "--poly-lr-end-ratio 0.5", "reason": "--abs-end-learning-rate takes precedence"}
     ]
 
 

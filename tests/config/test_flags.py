@@ -237,7 +237,7 @@ def test_a_file_uses_the_name_of_the_flag_as_key(key: str, value: Any, parsed: A
     ("key", "value", "text"),
     [
         ("no_crop", 3, "expects true or false, got 3"),
-        ("num_replicas", "many", "expects a whole number, got 'many'"),
+        ("num_replicas", "many", "expects an integer, got 'many'"),
         ("size", "big", "expects a depth, got 'big'"),
         ("all_samples", {"a": 1}, "expects a value, got a mapping"),
     ],
@@ -287,7 +287,7 @@ def test_rules_also_apply_to_a_dialect() -> None:
 def test_the_help_shows_the_defaults_of_the_dialect() -> None:
     text = " ".join(make_parser().format_help().split())
 
-    assert "--rate X Initial learning rate. [0.5]" in text
+    assert "--rate X Base learning rate, which warm-up and the schedule scale. [0.5]" in text
     assert "--zero-norm true|false" in text
     assert "--groups Normalization" in text and "--batches Normalization" in text
     assert "--all-samples TEXT see all samples" in text

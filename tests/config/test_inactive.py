@@ -16,7 +16,7 @@ from support.inactive_option_cases import (
 from support.sweeps import sweep
 
 from convoy.config.option import Support
-from convoy.config.resolve import InactiveOption, from_command_line, inactive_options, resolve
+from convoy.config.resolve import InactiveOption, explicit_settings, inactive_options, resolve
 from convoy.config.schema import (
     RequestedOptions,
     Setting,
@@ -213,11 +213,11 @@ def test_a_resumed_run_reports_only_its_command_line() -> None:
     }
     config = build_config({"lr_decay": 0.3, "prefetch_depth": 9, "dataloader_worker": 0})
 
-    assert from_command_line(settings) == {"prefetch_depth": Setting(9, "command line")}
+    assert explicit_settings(settings) == {"prefetch_depth": Setting(9, "command line")}
     assert [inactive.option for inactive in inactive_options(config, settings)] == [
         *("prefetch_depth", "lr_decay"),
     ]
-    (inactive,) = inactive_options(config, from_command_line(settings))
+    (inactive,) = inactive_options(config, explicit_settings(settings))
     assert inactive.option == "prefetch_depth"
 
 

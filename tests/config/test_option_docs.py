@@ -10,6 +10,7 @@ from convoy.config.option import Option
 from convoy.config.option_docs import (
     availability_as_text,
     choices,
+    default_as_text,
     full_help,
     options_summary,
     support_as_text,
@@ -71,3 +72,12 @@ def test_the_summary_counts_options_by_support(monkeypatch: pytest.MonkeyPatch) 
 
     # All options, on any device, on CUDA only, without an effect, with unavailable values.
     assert numbers == [9, 7, 1, 1, 4]
+
+
+def test_the_default_includes_those_of_datasets_and_models() -> None:
+    table = option_table()
+
+    assert default_as_text(table["epoch"]) == "5; shapes: 3; cifar10, cifar100: 20"
+    assert default_as_text(table["norm_num_groups"]) == "depends on --model"
+    assert default_as_text(table["lr"]) == "0.1"
+    assert default_as_text(table["name"]) == "–"

@@ -55,17 +55,17 @@ def test_a_word_is_parsed_by_its_type(kind: ValueType, word: str, value: Any) ->
 @pytest.mark.parametrize(
     ("kind", "word", "text"),
     [
-        (INTEGER, "2.5", "expects a whole number, got '2.5'"),
-        (INTEGER, "1e6", "expects a whole number, got '1e6'"),
-        (INTEGER, "9" * 19, "expects a whole number of at most 18 digits"),
-        (INTEGER, "-" + "9" * 400, "expects a whole number of at most 18 digits"),
+        (INTEGER, "2.5", "expects an integer, got '2.5'"),
+        (INTEGER, "1e6", "expects an integer, got '1e6'"),
+        (INTEGER, "9" * 19, "expects an integer of at most 18 digits"),
+        (INTEGER, "-" + "9" * 400, "expects an integer of at most 18 digits"),
         (NUMBER, "fast", "expects a number, got 'fast'"),
         (NUMBER, "nan", "expects a finite number, got nan"),
         (NUMBER, "1e999", "expects a finite number, got inf"),
         (BOOLEAN, "yes", "expects true or false, got 'yes'"),
         (TEXT, "a\x07b", "contains the control character U+0007"),
         (TEXT, "a\udcff", "contains the control character U+DCFF"),
-        (INTEGER, "x" * 500, f"expects a whole number, got '{'x' * 60}'…"),
+        (INTEGER, "x" * 500, f"expects an integer, got '{'x' * 60}'…"),
         *((kind, "", "needs a value") for kind in (INTEGER, NUMBER, TEXT, BOOLEAN)),
     ],
 )
@@ -88,18 +88,18 @@ def test_a_list_may_be_empty(words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "text"),
     [
-        (INTEGER, True, "expects a whole number, got true"),
-        (INTEGER, 2.0, "expects a whole number, got 2.0"),
-        (INTEGER, "2", "expects a whole number, got '2'"),
-        (INTEGER, None, "expects a whole number, got nothing"),
+        (INTEGER, True, "expects an integer, got true"),
+        (INTEGER, 2.0, "expects an integer, got 2.0"),
+        (INTEGER, "2", "expects an integer, got '2'"),
+        (INTEGER, None, "expects an integer, got nothing"),
         (NUMBER, "1e", "expects a number, got '1e'"),
         (NUMBER, False, "expects a number, got false"),
         (NUMBER, {"a": 1}, "expects a number, got several values"),
-        (TEXT, 50, "expects text, got 50"),
+        (TEXT, 50, "expects a string, got 50"),
         (TEXT, "", "needs a value"),
         (BOOLEAN, 1, "expects true or false, got 1"),
         (BOOLEAN, "no", "expects true or false, got 'no'"),
-        (ValueType(int, is_list=True), [1, "2"], "expects a whole number, got '2'"),
+        (ValueType(int, is_list=True), [1, "2"], "expects an integer, got '2'"),
     ],
 )
 def test_a_yaml_value_of_the_wrong_type_is_refused(kind: ValueType, value: Any, text: str) -> None:

@@ -29,7 +29,7 @@ def test_a_name_without_similar_ones_is_refused_with_all_names(models: Registry[
         models["zzz"]
 
     assert str(error.value) == (
-        "unknown model 'zzz'; known: efficientnet-b0, mobilenet-v3-small, resnet18, resnet50"
+        "unknown model 'zzz'; choose from efficientnet-b0, mobilenet-v3-small, resnet18, resnet50"
     )
 
 

@@ -43,7 +43,7 @@ def test_valid_combinations_pass(values: dict[str, Any]) -> None:
         ),
         (
             {"loss_scaling": 1.0, "initial_loss_scaling": 16.0},
-            "--initial-loss-scaling 16 is above --loss-scaling 1",
+            "--initial-loss-scaling 16 is greater than --loss-scaling 1",
         ),
         (
             {"enable_fp_exceptions": True, "compile": True},

@@ -34,6 +34,7 @@ def rule_problems(**values: Any) -> list[str]:
         {"shards": 3},
         {"pipeline_splits": ("a", "b")},
         {"shards": 3, "pipeline_splits": ("a", "b")},
+        {"shards": 4, "pipeline_splits": ("list",)},
         {"bn_span": 2, "replicas": 4},
         {"bn_span": 4, "replicas": 4},
         {"norm_type": "group", "replicas": 4},
@@ -71,15 +72,15 @@ def test_valid_combinations_pass(values: dict[str, Any]) -> None:
         ),
         (
             {"lr_multipliers": (1.0, 0.1), "lr_epoch_decay": (1.0,), "lr_share_decay": (0.5,)},
-            "--lr-multipliers needs 3 rates for 2 drops, got 2",
+            "--lr-multipliers needs 3 rates for 2 milestones, got 2",
         ),
         (
             {"lr_multipliers": (1.0, 0.1, 0.01), "lr_epoch_decay": (1.0,)},
-            "--lr-multipliers needs 2 rates for 1 drop, got 3",
+            "--lr-multipliers needs 2 rates for 1 milestone, got 3",
         ),
         (
             {"cutmix_lambda_low": 0.5, "cutmix_lambda_high": 0.25},
-            "--cutmix-lambda-low 0.5 is above --cutmix-lambda-high 0.25",
+            "--cutmix-lambda-low 0.5 is greater than --cutmix-lambda-high 0.25",
         ),
         (
             {"mixup_alpha": 0.1, "micro_batch_size": 1},
@@ -116,7 +117,7 @@ def test_valid_combinations_pass(values: dict[str, Any]) -> None:
         ),
         (
             {"force_weight_to_fp16": ("a", "b"), "force_weight_to_fp32": ("b",)},
-            "--force-weight-to-fp16 and --force-weight-to-fp32 both name 'b'",
+            "--force-weight-to-fp16 and --force-weight-to-fp32 both contain 'b'",
         ),
         (
             {"data": "cifar10", "data_dir": "DATA", "image_size": 64},

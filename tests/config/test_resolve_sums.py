@@ -27,13 +27,13 @@ def test_a_rule_is_split_at_its_last_equals_sign() -> None:
 def test_a_rule_without_a_pattern_is_refused_with_an_example(text: str) -> None:
     (line,) = rule_problems((text,))
 
-    assert line.startswith(f"--accumulator-dtype-rules {text!r} is not a rule")
+    assert line.startswith(f"--accumulator-dtype-rules {text!r} is not a valid rule")
     assert "PATTERN=DTYPE" in line
 
 
 @pytest.mark.parametrize(
     ("text", "suggestion"),
-    [("fc.*=flot16", "did you mean float16"), ("*=", "known: auto, bfloat16")],
+    [("fc.*=flot16", "did you mean float16"), ("*=", "choose from auto, bfloat16")],
 )
 def test_a_rule_without_a_dtype_is_refused_with_similar_names(text: str, suggestion: str) -> None:
     (line,) = rule_problems((text,))

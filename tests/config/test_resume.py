@@ -112,9 +112,9 @@ def test_options_that_are_fixed_at_the_start_are_refused(config_path: Path) -> N
         resolve_resumed(read_run_settings(config_path), changes, [], override=True)
 
     assert [line.partition(":")[0] for line in str(error.value).splitlines()] == [
-        "--init-path cannot be given",
-        "--log-dir cannot be given",
-        "--name-suffix cannot be given",
+        "--init-path cannot be set",
+        "--log-dir cannot be set",
+        "--name-suffix cannot be set",
     ]
 
 
@@ -126,7 +126,7 @@ def test_problems_of_the_command_line_are_reported(config_path: Path) -> None:
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"is not a run directory: config\.yaml is missing$"):
+    with pytest.raises(ConfigError, match=r"is not a run folder: config\.yaml is missing$"):
         read_run_settings(tmp_path / "config.yaml")
 
 

@@ -75,7 +75,7 @@ def test_quoted_and_block_scalars_are_always_text(value: str) -> None:
         (".nan", "'size': .nan is not a finite number"),
         ("-.inf", "'size': -.inf is not a finite number"),
         ("1e999", "'size': '1e999' is not a finite number"),
-        ("1234567890123456789", "'size': a whole number of 19 digits; the limit is 18"),
+        ("1234567890123456789", "'size': an integer of 19 digits; the limit is 18"),
         ("[1, 2, 010]", "'size': '010' starts with a zero"),
         ('"\\0"', "'size': the text contains the control character U+0000"),
         ("!!int x", "'size': 'x' does not match its tag !!int"),
@@ -105,7 +105,7 @@ def test_a_duplicate_key_is_found_at_every_level_and_in_every_spelling(text: str
 )
 def test_a_key_that_is_not_text_is_refused(key: str, name: str) -> None:
     assert error_message(f"a: 1\n{key}: 2") == (
-        f"run.yaml, line 2: the key {name} is not text; put it in quotes if it is a name"
+        f"run.yaml, line 2: the key {name} is not a string; put it in quotes"
     )
 
 

@@ -1,5 +1,6 @@
 """Prefetching: results in order, limited depth, each job once, and no threads left behind."""
 
+import gc
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,6 +15,12 @@ from convoy.data.loader import prefetch
 
 WORKERS = [0, 1, 2, 4, 8]
 TIMEOUT = 300  # seconds
+
+
+@pytest.fixture(autouse=True)
+def _without_earlier_threads() -> None:
+    """Other tests in this process may have left an infeed for the garbage collector."""
+    gc.collect()
 
 
 def infeed_threads() -> list[str]:
@@ -203,3 +210,26 @@ def test_an_unreferenced_feed_leaves_no_threads() -> None:
     del feed
 
     assert infeed_threads() == []
+
+
+def test_a_worker_may_close_the_jobs() -> None:
+    """As the garbage collector does, which may run in any thread."""
+    may_close, outcomes = threading.Event(), list[BaseException | None]()
+
+    def close() -> int:
+        may_close.wait(TIMEOUT)
+        try:
+            results.close()
+        except RuntimeError as error:
+            outcomes.append(error)
+        else:
+            outcomes.append(None)
+        return 1
+
+    results = prefetch(iter([lambda: 0, close]), workers=1, depth=2)
+    assert next(results) == 0
+    may_close.set()
+    wait_until(lambda: bool(outcomes))
+
+    assert outcomes == [None]
+    wait_until(lambda: not infeed_threads())

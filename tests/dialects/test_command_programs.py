@@ -139,7 +139,7 @@ def test_without_vocabularies_the_preferred_dialect_is_selected() -> None:
     [
         ("python3 trian.py", None, "unknown program 'trian.py'; did you mean train.py"),
         ("python3 a/validations.py", None, "unknown program 'validations.py'; did you mean valid"),
-        ("python3 .", None, "unknown program ''; known: analyse_checkpoints.py, "),
+        ("python3 .", None, "unknown program ''; choose from analyse_checkpoints.py, "),
         ("python3 -m torch.distributed.run", None, "unknown program 'run.py'; "),
         ("python3 -m examples_utils", None, "unknown program 'examples_utils'; did you mean exa"),
         ("python3 -m examples_utils platform", None, "unknown program 'examples_utils platform'"),

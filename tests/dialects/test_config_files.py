@@ -260,7 +260,7 @@ def test_a_key_is_interpreted_as_in_its_program(
         (
             "tensorflow",
             "seed: 1\nshards: two",
-            "configs.yml, line 2: shards expects a whole number, got 'two'",
+            "configs.yml, line 2: shards expects an integer, got 'two'",
         ),
         (
             "tensorflow",
@@ -301,7 +301,7 @@ def test_a_key_is_interpreted_as_in_its_program(
         (
             "tensorflow",
             "batch_size: 2\nmicro_batch_size: 2",
-            "configs.yml: --batch-size and --micro-batch-size set the same option; give one",
+            "configs.yml: --batch-size and --micro-batch-size set the same option; use only one",
         ),
     ],
 )
@@ -340,7 +340,7 @@ def test_keys_without_effect_are_reported_with_their_lines(write: Write) -> None
             "replicas always have identical weights, which convoy checks",
         ),
         DroppedWord("configs.yml, line 5", "an exponent of 0 selects the default"),
-        DroppedWord("configs.yml, line 7", "the command line gives the run or checkpoint"),
+        DroppedWord("configs.yml, line 7", "the command line sets the run or checkpoint"),
     ]
 
 

@@ -374,7 +374,7 @@ def test_validation_uses_the_batch_size_of_training_and_random_weights() -> None
     ).request.command_line
 
     assert named_config["valid_batch_size"].value == 8
-    assert named_config["random_weights"] == Setting(True, "no checkpoint was named")
+    assert named_config["random_weights"] == Setting(True, "no checkpoint was specified")
     assert from_arguments["valid_batch_size"].value == 5
 
 

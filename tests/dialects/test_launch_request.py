@@ -144,7 +144,7 @@ def test_a_cluster_without_workers_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"POPDIST_NUM_TOTAL_REPLICAS": "x"}, "POPDIST_NUM_TOTAL_REPLICAS expects a whole number"),
+        ({"POPDIST_NUM_TOTAL_REPLICAS": "x"}, "POPDIST_NUM_TOTAL_REPLICAS expects an integer"),
         ({"POPDIST_NUM_TOTAL_REPLICAS": "0"}, "POPDIST_NUM_TOTAL_REPLICAS must be at least 1"),
         ({"POPDIST_NUM_TOTAL_REPLICAS": ""}, "POPDIST_NUM_TOTAL_REPLICAS needs a value"),
         (

@@ -143,11 +143,11 @@ def test_options_without_effect_are_reported_as_typed(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("poprun --num-instances many", "--num-instances expects a whole number, got 'many'"),
+        ("poprun --num-instances many", "--num-instances expects an integer, got 'many'"),
         ("poprun --num-replicas 0", "--num-replicas must be at least 1, got 0"),
         ("poprun --num-replicas=65537", "--num-replicas must be at most 65536, got 65537"),
         ("poprun --num-replicas=", "--num-replicas needs a value"),
-        ("poprun --ipus-per-replica 1.5", "--ipus-per-replica expects a whole number, got '1.5'"),
+        ("poprun --ipus-per-replica 1.5", "--ipus-per-replica expects an integer, got '1.5'"),
         ("poprun --host ,", "--host lists no host, got ','"),
         ("mpirun -np=-2", "-np must be at least 1, got -2"),
         ("mpirun --hostfile /nowhere", "--hostfile cannot be read: configuration file /nowhere "),

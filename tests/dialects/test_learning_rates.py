@@ -76,7 +76,7 @@ def test_an_absolute_rate_overrides_an_exponent_in_any_order() -> None:
     ):
         assert rates("tensorflow", line).initial_lr == 12.5
         assert read("tensorflow", line).dropped == [
-            DroppedWord("--base-learning-rate-exponent -9", "--abs-learning-rate wins")
+            DroppedWord("--base-learning-rate-exponent -9", "--abs-learning-rate takes precedence")
         ]
 
 
@@ -136,7 +136,7 @@ def test_popart_switches_to_absolute_factors(update: int, factor: float) -> None
 def test_factors_that_do_not_fit_the_drops_are_refused() -> None:
     line = "--learning-rate-schedule 0.5 --learning-rate-decay 1,0.1,0.01"
 
-    with pytest.raises(Exception, match="needs 2 rates for 1 drop, got 3"):
+    with pytest.raises(Exception, match="needs 2 rates for 1 milestone, got 3"):
         rates("popart", line)
 
 

@@ -119,7 +119,7 @@ def test_values_are_parsed_as_in_the_program(line: str, values: dict[str, object
         ("--precision 16.16", "--precision must be 16 or 32, got '16.16'"),
         ("--norm-type LAYER", "--norm-type cannot be 'layer'"),
         ("--mode test", "--mode must be train, eval or infer, got 'test'"),
-        ("--base-learning-rate -6.5", "--base-learning-rate expects a whole number, got '-6.5'"),
+        ("--base-learning-rate -6.5", "--base-learning-rate expects an integer, got '-6.5'"),
     ],
 )
 def test_an_invalid_value_is_reported_with_the_known_ones(line: str, message: str) -> None:

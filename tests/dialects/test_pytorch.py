@@ -119,6 +119,8 @@ def test_resnext101_has_wider_groups(line: str, channels: int | None) -> None:
         ("--recompute-mode manual", {"enable_recompute": True}),
         ("--recompute-mode none", {"enable_recompute": None}),
         ("--enable-recompute", {"enable_recompute": True}),
+        ("--enable-recompute --recompute-mode none", {"enable_recompute": True}),
+        ("--no-enable-recompute --recompute-mode auto", {"enable_recompute": False}),
         ("--checkpoint-save-freq 5", {"epochs_per_ckpt": 5}),
         ("--checkpoint-output-dir OUT", {"checkpoint_output_path": "OUT"}),
         ("--weight-avg-N 5", {"weight_avg_n": 5}),

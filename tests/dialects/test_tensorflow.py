@@ -184,20 +184,21 @@ def test_generated_data_has_the_size_of_the_dataset_it_replaces(
             "--gc-profile must be one of NO_PROFILE, DEVICE_PROFILE, IPU_PROFILE, TILE_PROFILE, "
             "got 'ALL'",
         ),
-        ("--select-ipu some", "--select-ipu expects a whole number, got 'some'"),
+        ("--select-ipu some", "--select-ipu expects an integer, got 'some'"),
         ("--precision 16", "--precision cannot be '16'; did you mean 16.32, 16.16?"),
         ("--prefetch-depth 256", "--prefetch-depth must be at most 255, got 256"),
         (
             "--batch-size 4 --micro-batch-size 8",
-            "--batch-size and --micro-batch-size set the same option; give one",
+            "--batch-size and --micro-batch-size set the same option; use only one",
         ),
         (
             "--gradients-to-accumulate 4 --pipeline-depth 4",
-            "--gradients-to-accumulate and --pipeline-depth set the same option; give one",
+            "--gradients-to-accumulate and --pipeline-depth set the same option; use only one",
         ),
         (
             "--pipeline-depth 4 --gradient-accumulation-count 8",
-            "--pipeline-depth 4 and --gradient-accumulation-count set the same option; give one",
+            "--pipeline-depth 4 and --gradient-accumulation-count set the same option; "
+            "use only one",
         ),
         ("--shards 2", "--shards 2 needs --pipeline"),
         ("--pipeline-splits b1 b2", "--pipeline-splits b1 b2 needs --pipeline"),
@@ -237,7 +238,7 @@ def test_all_invalid_input_is_reported_at_once() -> None:
         ),
         (
             "--gc-profile NO_PROFILE --profile",
-            [DroppedWord("--gc-profile NO_PROFILE", "--profile decides")],
+            [DroppedWord("--gc-profile NO_PROFILE", "--profile sets this")],
         ),
         (
             "--poly-lr-decay-steps 5",

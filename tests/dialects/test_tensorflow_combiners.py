@@ -417,7 +417,7 @@ def test_the_version_of_cutmix_is_that_of_the_configuration() -> None:
 
 def test_a_cutmix_lambda_of_zero_is_refused() -> None:
     assert problems("tensorflow", "--cutmix-lambda 0") == [
-        "--cutmix-lambda 0 must be above 0: it is the share of the image that is kept"
+        "--cutmix-lambda 0 must be greater than 0: it is the fraction of the image that is kept"
     ]
 
 
@@ -490,3 +490,11 @@ def test_the_same_flags_have_other_meanings_in_other_programs() -> None:
     assert option_values("tensorflow", line) == {"micro_batch_size": 8}
     assert option_values("pytorch", line) == {"micro_batch_size": 8}
     assert config("popart", f"{line} --replication-factor 4").batch.micro_batch_size == 2
+
+
+@pytest.mark.parametrize("data", ["generated", "synthetic"])
+def test_a_folder_does_not_replace_the_generated_data_of_a_configuration(data: str) -> None:
+    base = {"data": data, "num_classes": 10, "samples": 640}
+    values = option_values("tensorflow", "--data-dir cifar10", base)
+
+    assert values.get("data", data) == data

@@ -20,7 +20,7 @@ def dynamic_scale_run(first: float, updates: int = 12, stop_after: int | None = 
     run = small_run(replace(plan, loss_scale=LossScalePlan(first, first, automatic=True)))
     (group,) = run.trainer.update_step.groups
     group.gradients.gradient_hook = counter = GradientRangeCounter(
-        FLOAT16, counts=True, saturates=False
+        FLOAT16, count_ranges=True, saturates=False
     )
     run.trainer.update_step.guard.counters = [counter]
     return run

@@ -151,7 +151,7 @@ def test_the_context_has_the_scale_of_the_last_applied_update() -> None:
 
 
 def test_gradients_of_all_processes_are_counted_together() -> None:
-    counter = GradientRangeCounter(FLOAT16, counts=True, saturates=False)
+    counter = GradientRangeCounter(FLOAT16, count_ranges=True, saturates=False)
     guard = dynamic_scale_guard(
         counters=[counter, GradientRangeCounter(FLOAT16, False, True)],
         control=TwoProcesses(0, 0, 0, 2, 3, 0, 90),
@@ -166,7 +166,7 @@ def test_gradients_of_all_processes_are_counted_together() -> None:
 
 
 def test_a_doubled_scale_has_a_notice() -> None:
-    counter = GradientRangeCounter(FLOAT16, counts=True, saturates=False)
+    counter = GradientRangeCounter(FLOAT16, count_ranges=True, saturates=False)
     guard = dynamic_scale_guard(counters=[counter])
     counter([torch.tensor([0.0, 1.0])])
     decision = decide(guard)
@@ -180,8 +180,8 @@ def test_a_skipped_update_has_a_notice_with_its_number() -> None:
     (notice,) = decide(guard, NON_FINITE, update=6).notices
 
     assert (notice.kind, notice.update) == ("skipped", 7)
-    assert "update 7 is skipped: its gradients are not finite" in notice.text
-    assert "(1 so far)" in notice.text
+    assert "update 7 was skipped: its gradients are not finite" in notice.text
+    assert "(1 update skipped so far)" in notice.text
 
 
 def test_a_restored_guard_has_the_same_state() -> None:
@@ -201,7 +201,7 @@ def test_a_restored_guard_has_the_same_state() -> None:
 
 def test_a_planned_scale_is_not_restored() -> None:
     guard = StepGuard(loss_scale=LossScale(LossScalePlan(8, 8)))
-    guard.load_state(GuardState(followed=1024.0, before=512.0))
+    guard.load_state(GuardState(dynamic_scale=1024.0, last_applied_scale=512.0))
     context = guard.step_context(0, float)
 
     assert (context.loss_scale, context.previous_loss_scale) == (8.0, 512.0)

@@ -33,7 +33,7 @@ def run(
 
 def run_with_failure(failure: str, rank: int = 2) -> LaunchResult:
     """Run workers of which one fails, and wait long enough to find the cause."""
-    return run(2, 2, "fail", LaunchOptions(settle_seconds=PATIENCE), failure=failure, rank=rank)
+    return run(2, 2, "fail", LaunchOptions(peer_exit_seconds=PATIENCE), failure=failure, rank=rank)
 
 
 def wait_for(folder: Path, name: str) -> list[str]:
@@ -147,7 +147,7 @@ def test_an_unexpected_error_is_reported_with_its_traceback() -> None:
     assert lines[0] == "replica 1, stage 0 (rank 2) failed: ValueError: not in order"
     assert lines[1].startswith("Traceback")
     assert any("launch_targets.py" in line for line in lines)
-    assert all("consequence: " not in line for line in lines[:5])
+    assert all("caused by this failure: " not in line for line in lines[:5])
 
 
 @pytest.mark.parametrize("rank", range(4))

@@ -95,7 +95,8 @@ def test_an_unexpected_error_is_reported_with_its_traceback_and_consequences() -
         "replica 1, stage 0 (rank 2) failed: ValueError: not in order",
         "Traceback:",
         "ValueError: not in order",
-        f"consequence: replica 0, stage 0 (rank 0) failed: RuntimeError: {CONNECTION_CLOSED}",
+        "caused by this failure: replica 0, stage 0 (rank 0) failed: RuntimeError: "
+        f"{CONNECTION_CLOSED}",
     ]
 
 

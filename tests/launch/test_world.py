@@ -33,6 +33,13 @@ def test_a_single_process_has_world_size_1() -> None:
     assert World.single_process().on_one_host
 
 
+def test_the_replicas_of_convoy_launch_are_at_most_the_processes() -> None:
+    assert World.from_environment(TORCHRUN | {"CONVOY_REPLICAS": "2"}).replicas == 2
+    for text in ("0", "5", "two"):
+        with pytest.raises(ConfigError, match=r"^CONVOY_REPLICAS is "):
+            World.from_environment(TORCHRUN | {"CONVOY_REPLICAS": text})
+
+
 @pytest.mark.parametrize("name", [name for name in TORCHRUN if name != "LOCAL_WORLD_SIZE"])
 def test_a_missing_variable_is_reported_by_name(name: str) -> None:
     environment = {key: text for key, text in TORCHRUN.items() if key != name}

@@ -36,21 +36,21 @@ def test_weights_are_views_of_the_vector() -> None:
 
 def test_weights_are_aligned_and_do_not_overlap() -> None:
     flat = FlatParameters(weights())
-    counts = torch.zeros(flat.elements)
+    counts = torch.zeros(flat.numel)
     for view in flat.views(counts):
         view.add_(1)
 
         assert view.storage_offset() % ALIGNMENT == 0
     assert counts.max() == 1
     assert int(counts.sum()) == sum(weight.numel() for weight in flat.weights.values())
-    assert flat.elements == 16 + 112 + 16 + 16 + 16
+    assert flat.numel == 16 + 112 + 16 + 16 + 16
 
 
 def test_weights_of_several_dimensions_come_first() -> None:
     flat = FlatParameters(weights())
-    decaying = [view.storage_offset() < flat.decayed_elements for view in flat.views(flat.values)]
+    decaying = [view.storage_offset() < flat.decayed_numel for view in flat.views(flat.values)]
 
-    assert flat.decayed_elements == 112 + 16
+    assert flat.decayed_numel == 112 + 16
     assert decaying == [weight.dim() > 1 for weight in flat.weights.values()]
 
 
@@ -88,7 +88,7 @@ def test_a_network_computes_the_same_bits_from_views() -> None:
 def test_a_stage_without_weights_is_an_empty_vector() -> None:
     flat = FlatParameters({})
 
-    assert (flat.elements, flat.decayed_elements, flat.views(flat.values)) == (0, 0, [])
+    assert (flat.numel, flat.decayed_numel, flat.views(flat.values)) == (0, 0, [])
 
 
 def test_a_weight_with_gaps_is_refused() -> None:

@@ -72,7 +72,7 @@ def test_counts_match_plain_python_numbers(float_format: FloatFormat) -> None:
     values = (rng.choice([-1.0, 1.0], 5000) * 2.0**exponents).astype(np.float32)
     values[:3] = 0.0, 0.125 * float_format.max_value, 0.0625 * float_format.max_value
     values[3:5] = float_format.smallest_normal, -float_format.smallest_normal
-    counter = GradientRangeCounter(float_format, counts=True, saturates=False)
+    counter = GradientRangeCounter(float_format, count_ranges=True, saturates=False)
     counter([torch.from_numpy(values[:2000]).view(40, 50), torch.from_numpy(values[2000:2000])])
     counter([torch.from_numpy(values[2000:])])
     magnitudes = np.abs(values.astype(np.float64))
@@ -88,7 +88,7 @@ def test_counts_match_plain_python_numbers(float_format: FloatFormat) -> None:
 
 
 def test_an_infinity_counts_as_near_overflow() -> None:
-    counter = GradientRangeCounter(FLOAT16, counts=True, saturates=False)
+    counter = GradientRangeCounter(FLOAT16, count_ranges=True, saturates=False)
     counter([torch.tensor([torch.inf, -torch.inf, 1.0])])
 
     assert counter.pop_counts() == [2, 2, 0, 3]
@@ -96,7 +96,7 @@ def test_an_infinity_counts_as_near_overflow() -> None:
 
 def test_saturated_gradients_are_counted_before_clamping() -> None:
     gradients = [torch.tensor([1e6, -torch.inf, 65504.0, 3.0]), torch.tensor([[torch.nan]])]
-    counter = GradientRangeCounter(FLOAT16, counts=True, saturates=True)
+    counter = GradientRangeCounter(FLOAT16, count_ranges=True, saturates=True)
     counter(gradients)
 
     assert gradients[0].tolist() == [65504.0, -65504.0, 65504.0, 3.0]

@@ -59,11 +59,11 @@ def test_every_layer_gets_16_bit_values_forward_and_backward(name: str, float_fo
 
 def test_a_convolution_and_its_gradient_are_rounded_once():
     """The layer computes in fp32, and its output is rounded."""
-    round_output = Arithmetic(FLOAT16).round_output
+    round_value = Arithmetic(FLOAT16).round
     rng = torch.Generator().manual_seed(1)
     values = torch.randn(2, 8, 5, 5, generator=rng, requires_grad=True)
     weight, grad_output = torch.randn(4, 8, 3, 3, generator=rng), torch.randn(2, 4, 3, 3)
-    output = round_output(F.conv2d(values, weight))
+    output = round_value(F.conv2d(values, weight))
     output.backward(grad_output)
     rounded = grad_output.half().float()
     expected = F.conv_transpose2d(rounded, weight)
@@ -76,9 +76,7 @@ def test_an_overflowing_gradient_is_infinite_or_saturated():
     values = torch.ones(2, requires_grad=True)
     for saturates, largest in ((False, torch.inf), (True, 65504.0)):
         values.grad = None
-        Arithmetic(FLOAT16, saturates=saturates).round_output(values).backward(
-            torch.tensor([1e6, 2.0])
-        )
+        Arithmetic(FLOAT16, saturates=saturates).round(values).backward(torch.tensor([1e6, 2.0]))
 
         assert values.grad is not None
         assert values.grad.tolist() == [largest, 2.0]
@@ -87,7 +85,7 @@ def test_an_overflowing_gradient_is_infinite_or_saturated():
 def test_native_gradients_are_saturated():
     values = torch.ones(2, requires_grad=True)
     grad_output = torch.tensor([torch.inf, 2.0], dtype=torch.float16)
-    Arithmetic(FLOAT16, native=True, saturates=True).round_output(values * 1).backward(grad_output)
+    Arithmetic(FLOAT16, native=True, saturates=True).round(values * 1).backward(grad_output)
 
     assert values.grad is not None
     assert values.grad.tolist() == [65504.0, 2.0]
@@ -96,7 +94,7 @@ def test_native_gradients_are_saturated():
 def test_fp32_arithmetic_changes_nothing():
     values = torch.randn(3)
 
-    assert Arithmetic(FLOAT32).round_output(values) is values
+    assert Arithmetic(FLOAT32).round(values) is values
     assert Arithmetic(FLOAT32, native=True).cast_inputs((values,))[0] is values
 
 
@@ -162,8 +160,8 @@ def test_partial_sums_of_a_linear_layer_are_rounded():
 @pytest.mark.parametrize("float_format", HALF_FORMATS, ids=lambda item: item.name)
 def test_a_compiled_function_rounds(float_format: FloatFormat):
     """The compiler of torch would remove a cast and its inverse."""
-    round_output = Arithmetic(float_format).round_output
-    compiled = torch.compile(lambda values: round_output(values + 0.001) + 0.0)
+    round_value = Arithmetic(float_format).round
+    compiled = torch.compile(lambda values: round_value(values + 0.001) + 0.0)
     values = torch.randn(100, requires_grad=True)
     output = compiled(values)
     output.backward(torch.randn(100))

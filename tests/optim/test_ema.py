@@ -36,7 +36,7 @@ def optimizer_of(
 
 def step(optimizer: Optimizer, update: int) -> None:
     gradient = torch.randn(
-        optimizer.flat_params.elements, generator=torch.Generator().manual_seed(update)
+        optimizer.flat_params.numel, generator=torch.Generator().manual_seed(update)
     )
     shard_range = optimizer.shard_range
     optimizer.step(gradient[shard_range.start : shard_range.stop].clone(), StepContext(0.1))
@@ -102,7 +102,7 @@ def test_a_decay_close_to_one_is_not_biased():
 def test_shards_of_any_size_have_the_same_bits():
     full_optimizer = optimizer_of(weights())
     full_average = ExponentialMovingAverage(0.97, [full_optimizer], {})
-    elements = full_optimizer.flat_params.elements
+    elements = full_optimizer.flat_params.numel
     boundaries = [0, 16, 16 * 13, elements]
     shards = [optimizer_of(weights(), range(first, last)) for first, last in pairwise(boundaries)]
     averages = [ExponentialMovingAverage(0.97, [shard], {}) for shard in shards]
@@ -121,7 +121,7 @@ def test_a_shard_restores_its_part_of_the_average():
     optimizer = optimizer_of(weights())
     average = ExponentialMovingAverage(0.97, [optimizer], {})
     average.update()
-    shard = range(16 * 13, optimizer.flat_params.elements)
+    shard = range(16 * 13, optimizer.flat_params.numel)
     restored = ExponentialMovingAverage(0.97, [optimizer_of(weights(), shard)], {})
     restored.load_averages(average.named_averages())
 
@@ -149,6 +149,20 @@ def test_master_weights_are_averaged():
 
     assert torch.equal(actual, optimizer.named_master_weights()["fc.weight"])
     assert not torch.equal(actual, used)
+
+
+def test_frozen_weights_keep_the_precision_of_their_master_copies():
+    named = weights()
+    frozen = named["conv.weight"].requires_grad_(False)
+    exact = frozen.detach().clone()
+    optimizer = optimizer_of(named, policy=DtypePolicy(param=FLOAT32, compute=BFLOAT16))
+    average = ExponentialMovingAverage(0.9, [optimizer], {"conv.weight": frozen})
+    for update in range(3):
+        step(optimizer, update)
+        average.update()
+
+    assert not torch.equal(frozen, exact)  # rounded
+    assert torch.equal(average.named_averages()["conv.weight"], exact)
 
 
 def test_a_restored_average_continues_with_the_same_bits():

@@ -134,7 +134,7 @@ def test_shards_have_the_bits_of_the_full_vector(boundaries: list[int], momentum
     full, parts = make_optimizer(weights(), config), FlatParameters(weights())
     shards = [
         Optimizer(parts, Sgd(config), OptimizerShard(shard_range))
-        for shard_range in ranges(parts.elements, boundaries)
+        for shard_range in ranges(parts.numel, boundaries)
     ]
     for update in range(3):
         gradient = flattened(full, update)
@@ -224,7 +224,7 @@ def test_a_frozen_weight_has_state_and_does_not_change() -> None:
     named["conv.weight"].requires_grad_(False)
     before = named["conv.weight"].clone()
     optimizer = make_optimizer(named, OptimizerConfig(weight_decay=0.1))
-    optimizer.step(torch.ones(optimizer.flat_params.elements), StepContext(0.5))
+    optimizer.step(torch.ones(optimizer.flat_params.numel), StepContext(0.5))
     state = optimizer.named_state()
 
     assert torch.equal(named["conv.weight"], before)
@@ -250,7 +250,7 @@ def test_state_with_frozen_weights_loads_into_an_optimizer_without() -> None:
     named = weights()
     named["conv.weight"].requires_grad_(False)
     optimizer = make_optimizer(named, OptimizerConfig())
-    optimizer.step(torch.ones(optimizer.flat_params.elements), StepContext(0.5))
+    optimizer.step(torch.ones(optimizer.flat_params.numel), StepContext(0.5))
     full = make_optimizer(weights(), OptimizerConfig())
     full.load_state(optimizer.named_state())
 

@@ -65,7 +65,7 @@ BOUNDARIES = [[16], [112, 144], [0, 0, 160], [48, 128, 160], list(range(16, 176,
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_shards_have_the_bits_of_the_full_vector(boundaries: list[int], optimizer: str) -> None:
     full, parts = make_optimizer(optimizer), FlatParameters(weights())
-    shard_ranges = ranges(parts.elements, boundaries)
+    shard_ranges = ranges(parts.numel, boundaries)
     gather = ThreadGather(len(shard_ranges))
     shards = [
         Optimizer(parts, rule(optimizer), OptimizerShard(item, partial(gather.all_gather, number)))
@@ -158,7 +158,7 @@ def test_16_bit_state_is_rounded_at_the_end_of_an_update() -> None:
     item = make_optimizer("sgd", "bfloat16")
     gradient = flattened(item, 0)
     expected = item.flat_params.values * 0.05
-    expected[item.flat_params.decayed_elements :] = 0
+    expected[item.flat_params.decayed_numel :] = 0
     expected += gradient
     item.step(gradient, StepContext(0.0))
 
@@ -171,7 +171,7 @@ def test_a_frozen_weight_has_its_initial_state_and_does_not_change(optimizer: st
     named["conv.weight"].requires_grad_(False)
     before = named["conv.weight"].clone()
     item = Optimizer(FlatParameters(named), rule(optimizer))
-    item.step(torch.ones(item.flat_params.elements), StepContext(0.5))
+    item.step(torch.ones(item.flat_params.numel), StepContext(0.5))
     initial = item.rule.slots
     make_optimizer(optimizer).load_state(item.named_state())
 

@@ -121,6 +121,18 @@ def test_expanded_tensors_are_made_dense() -> None:
     assert sent.numel() == expanded.numel()
 
 
+@pytest.mark.parametrize(
+    "values",
+    [torch.randn(4, 6)[:, ::2], torch.randn(3, 1).expand(3, 5), torch.randn(2, 8, 3)[:, 1:6]],
+    ids=["every second column", "expanded", "a part of the rows"],
+)
+def test_gaps_in_tensors_of_any_dimension_are_not_sent(values: Tensor) -> None:
+    (sent,) = sent_tensors((values,))
+
+    assert sent.is_contiguous()
+    assert torch.equal(sent, values)
+
+
 def test_one_bundle_is_prefetched_once_its_strides_are_known() -> None:
     channel = RecordingChannel([(2, 3)])
     channel.prefetch()

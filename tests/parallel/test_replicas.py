@@ -1,4 +1,4 @@
-"""A single replica communicates with nobody, and a sharded one sends no results."""
+"""A single replica does not communicate, and a sharded one sends no results."""
 
 from collections.abc import Iterable, Sequence
 
@@ -75,7 +75,7 @@ class ZeroPeers:
     def __init__(self) -> None:
         self.num_results_sent = 0
 
-    def exchange(
+    def batch_isend_irecv(
         self,
         sent: Iterable[tuple[int, Tensor]],
         received: Iterable[tuple[int, Tensor]],
@@ -86,7 +86,7 @@ class ZeroPeers:
             vector.zero_()
         return []
 
-    def exchange_parts(self, parts: Sequence[Tensor], tag: int) -> list[object]:
+    def all_gather_in_place(self, parts: Sequence[Tensor], tag: int) -> list[object]:
         del parts, tag
         self.num_results_sent += 1
         return []

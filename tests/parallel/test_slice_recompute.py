@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 from support.networks import SingleStage
-from support.pipelines import Case, Trained, smooth, train_single_process
+from support.pipelines import Case, StageResult, Trained, smooth, train_single_process
 from torch import Tensor
 
+from convoy.numerics.precision import BFLOAT16, Arithmetic
 from convoy.planning.memory import plan_recompute
 
 POINTS = {
@@ -27,6 +28,27 @@ def test_recomputation_gives_the_same_bits(points: tuple[str, ...], model: str):
     checkpoints = plan_recompute(points, names).checkpoints
 
     assert train_single_process(replace(case, recompute=checkpoints)) == train_single_process(case)
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["rounded", "native"])
+@pytest.mark.parametrize("points", POINTS.values(), ids=POINTS.keys())
+def test_recomputation_gives_the_same_bits_in_16_bits(points: tuple[str, ...], native: bool):
+    case = Case(model="resnet8-group", size=16, micro_batches=2)
+    checkpoints = plan_recompute(points, [layer.name for layer in case.layers]).checkpoints
+    arithmetic = Arithmetic(BFLOAT16, native=native)
+
+    seen = [
+        train_in_16_bits(replace(case, recompute=recompute), arithmetic)
+        for recompute in (None, checkpoints)
+    ]
+
+    assert seen[0] == seen[1] != train_single_process(case)
+
+
+def train_in_16_bits(case: Case, arithmetic: Arithmetic) -> StageResult:
+    trained = Trained(case, 0)
+    trained.slice.set_arithmetic(arithmetic, rounds_input=True)
+    return trained.after(SingleStage(trained.module, smooth, trained.collect).run(case.batches()))
 
 
 def test_names_of_other_stages_change_nothing():

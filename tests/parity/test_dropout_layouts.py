@@ -116,7 +116,7 @@ def test_all_layouts_of_a_family_have_the_weights_of_one_process(family: str):
     small = FAMILIES[family]
     options = [f"--{name.replace('_', '-')}={value}" for name, value in small.options.items()]
     flags = [_as_flag(option) for option in (*options, f"--image-size={small.size}")]
-    result = convoy("prove", "--quick", "--most-processes=4", "--updates=2", "--json", *flags)
+    result = convoy("prove", "--quick", "--max-processes=4", "--updates=2", "--json", *flags)
     found = json.loads(result.out)["layouts"]
 
     assert (result.code, result.err) == (0, "")

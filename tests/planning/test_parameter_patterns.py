@@ -38,7 +38,7 @@ def test_a_rule_shadowed_by_earlier_rules_is_refused() -> None:
 
     (line,) = errors(accumulator_dtype_rules=rules)
     assert line.startswith("--accumulator-dtype-rules 'fc.*=float64' has no effect")
-    assert line.endswith("the first match wins")
+    assert line.endswith("the first match applies")
 
 
 @pytest.mark.parametrize("pattern", ["fc", "weight", "c.weight", "fc.weigh"])

@@ -179,7 +179,7 @@ def test_all_other_stages_are_separate_processes(options: dict[str, Any]):
         ({"shards": 2, "gradient_accumulation": 2, "device_mapping": (0, 0)}, "--device-mapping"),
         (
             {"pipeline_schedule": "sequential", "shards": 3, "device_mapping": (0,)},
-            "names 1 device for 3 stages",
+            "lists 1 device for 3 stages",
         ),
         (
             {
@@ -188,7 +188,7 @@ def test_all_other_stages_are_separate_processes(options: dict[str, Any]):
                 "pipeline_splits": ("fc",),
                 "device_mapping": (0, 1),
             },
-            "names 2 devices for 1 stage",
+            "lists 2 devices for 1 stage",
         ),
         ({"shards": 99}, "99 stages need at least 99 layers but the model has 28; lower --shards"),
         ({"recompute_checkpoints": ("fc",)}, "use --enable-recompute"),

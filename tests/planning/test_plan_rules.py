@@ -77,16 +77,22 @@ def test_the_number_of_samples_is_that_of_the_source():
                 "pipeline_schedule": "grouped",
                 "gradient_accumulation": 38,
             },
-            "Grouped with 4 stages .* got 38; use 32 or 40",
+            "--pipeline-schedule grouped with 4 stages .* got 38; use 32 or 40",
         ),
-        ({"shards": 2, "gradient_accumulation": 3}, "Interleaved with 2 stages .* use 2 or 4"),
-        ({"shards": 2, "pipeline_schedule": "zero-bubble"}, "Zero-bubble with 2 stages"),
+        (
+            {"shards": 2, "gradient_accumulation": 3},
+            "--pipeline-schedule interleaved with 2 stages .* use 2 or 4",
+        ),
+        (
+            {"shards": 2, "pipeline_schedule": "zero-bubble"},
+            "--pipeline-schedule zero-bubble with 2 stages",
+        ),
         (
             {"shards": 3, "pipeline_schedule": "looped", "stages_per_device": 2},
             "needs a multiple of 2 stages",
         ),
         ({"shards": 2, "gradient_accumulation": 2, "device_mapping": (0, 0)}, "--device-mapping"),
-        ({"shards": 2, "gradient_accumulation": 2, "device_mapping": (0,)}, "names 1 device for 2"),
+        ({"shards": 2, "gradient_accumulation": 2, "device_mapping": (0,)}, "lists 1 device for 2"),
         ({"replicas": 3, "instances": 2}, "--instances"),
         ({"recompute_checkpoints": ("add",)}, "recomputation is off with one stage"),
         (

@@ -79,6 +79,16 @@ def test_a_drop_at_the_end_of_the_run_is_not_a_change():
     assert [row.update for row in rate_table(step).rows] == [0, 4]
 
 
+def test_omitted_drops_are_counted_if_one_is_at_the_end_of_warm_up():
+    drops = tuple(map(float, range(1, 20)))
+    table = rate_table(
+        loop(200, 10, lr=1.0, lr_schedule="step", lr_epoch_decay=drops, warmup_epoch=1)
+    )
+
+    assert [row.update for row in table.rows] == [0, 10, *range(20, 100, 10), 190]
+    assert table.num_omitted == 9  # of 100 to 180
+
+
 def test_a_long_warm_up_is_reduced_to_its_ends_and_hides_no_drop():
     step = loop(10_000, 100, lr=1.0, lr_schedule="step", lr_epoch_decay=(30, 80), warmup_epoch=10)
 

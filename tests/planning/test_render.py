@@ -30,13 +30,13 @@ layout         1 host, 1 instance, 1 replica × 2 stages = 2 processes
 stages         balanced by cost: layer2/0/bn1
 recompute      on: a stage stores its input
 
-stage  device  first layer          parameters       work
+stage  device  first layer          parameters       MACs
     0       0  conv1                     9,744     51.9 %
     1       1  layer2/0/bn1             65,546     48.1 %
 
 memory   weights  gradients  optimizer  activations      total  stash
-stage 0  39.0 kB   116.9 kB    39.0 kB      27.0 MB    27.2 MB  7.1 MB in 2 sets
-stage 1 262.2 kB   786.6 kB   262.2 kB      16.3 MB    17.6 MB  3.1 MB in 1 set
+stage 0  39.0 kB   116.9 kB    39.0 kB      27.0 MB    27.2 MB  7.1 MB for 2 micro-batches
+stage 1 262.2 kB   786.6 kB   262.2 kB      16.3 MB    17.6 MB  3.1 MB for 1 micro-batch
 
 0.09045 │          ▃▅▇██▇▇▆▅▅▄▃▂▂▁
         │      ▁▃▆█████████████████▇▆▅▅▄▃▂▁
@@ -54,7 +54,7 @@ update    epoch         lr
    309  4.98387  2.568e-06
 
 interleaved, 4 micro-batches through 2 stages: 10 half-steps, \
-20.0 % idle if all stages take equally long
+bubble 20.0 % if all stages take equally long
 half-step  0   1   2   3   4   5   6   7   8   9
 stage 0    F0  –   F1  B0  F2  B1  F3  B2  –   B3
 stage 1    –   F0  B0  F1  B1  F2  B2  F3  B3  –"""
@@ -81,7 +81,8 @@ def test_configured_splits_are_shown():
 
 def test_the_recompute_line_names_the_checkpoints():
     assert (
-        line("recompute") == "recompute      off: a stage stores everything its backward pass needs"
+        line("recompute")
+        == "recompute      off: all activations that the backward pass needs are stored"
     )
     assert line("recompute", enable_recompute=True, recompute_checkpoints=("layer1",)) == (
         "recompute      on: a stage stores its input and the outputs of layer1/0/relu"

@@ -30,7 +30,7 @@ KEYS = {
     },
     "topology": {"hosts", "instances", "replicas", "stages", "processes"},
     "stages": {"stage", "device", "first", "last", "layers", "parameters", "macs"},
-    "borders": {"layers", "balanced"},
+    "splits": {"layers", "balanced"},
     "recompute": {"enabled", "kept", "folded"},
     "schedule": {"name", "unit", "length", "ramp_share", "stash", "actions"},
     "memory": {
@@ -137,7 +137,7 @@ def test_stages_name_all_their_layers_and_add_up(document: dict[str, Any], plan:
 
 
 def test_stage_boundaries_and_recomputation_are_in_the_json(document: dict[str, Any]):
-    assert document["borders"] == {"layers": ["layer2/0/bn1"], "balanced": True}
+    assert document["splits"] == {"layers": ["layer2/0/bn1"], "balanced": True}
     assert document["recompute"] == {"enabled": True, "kept": [], "folded": []}
 
 

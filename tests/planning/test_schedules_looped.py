@@ -86,15 +86,21 @@ def test_allowed_counts_are_accepted(processes: int, rounds: int, count: int):
 def test_a_count_that_does_not_fill_a_round_is_refused():
     message = error_for(12, 6)
 
-    assert "Looped with 12 stages on 4 devices needs --gradient-accumulation" in message
-    assert "a multiple of 4 and at least 4, got 6; use 4 or 8" in message
+    assert (
+        "--pipeline-schedule looped with 12 stages on 4 devices needs --gradient-accumulation"
+        in message
+    )
+    assert "a multiple of 4, got 6; use 4 or 8" in message
     assert error_for(12, 3).endswith("got 3; use 4")
 
 
 def test_stages_that_do_not_fill_all_devices_are_refused():
     message = error_for(10, 12)
 
-    assert "Looped with --stages-per-device 3 needs a multiple of 3 stages" in message
+    assert (
+        "--pipeline-schedule looped with --stages-per-device 3 needs a multiple of 3 stages"
+        in message
+    )
     assert "at least 2 devices, got 10 stages; use --shards 9 or 12" in message
 
 
@@ -113,4 +119,4 @@ def test_a_device_for_two_processes_is_refused():
 
     message = str(refused.value)
     assert "--device-mapping gives device 0 to more than one process" in message
-    assert message.endswith("name 3 different devices")
+    assert message.endswith("list 3 different devices")

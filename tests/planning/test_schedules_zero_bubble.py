@@ -91,5 +91,5 @@ def test_a_count_that_does_not_fill_the_pipeline_is_refused(count: int):
         ZERO_BUBBLE.check_micro_batches(4, count)
 
     message = str(refused.value)
-    assert "Zero-bubble with 4 stages needs --gradient-accumulation" in message
+    assert "--pipeline-schedule zero-bubble with 4 stages needs --gradient-accumulation" in message
     assert f"at least 4, got {count}; use 4" in message

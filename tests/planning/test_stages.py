@@ -135,7 +135,7 @@ def test_a_split_on_the_first_layer_is_refused():
 def test_a_split_given_twice_is_refused():
     (problem,) = problems(["layer2", "layer2"])
 
-    assert problem.startswith("--pipeline-splits 'layer2' is given twice")
+    assert problem.startswith("--pipeline-splits 'layer2' is listed twice")
     assert problem.endswith("once" + HINT)
 
 
@@ -159,7 +159,7 @@ def test_all_problems_of_a_list_are_reported_together():
     assert [" ".join(line.split()[1:4]) for line in lines] == [
         "'conv1' is the",
         "'nothing-like-it' is not",
-        "'fc' is given",
+        "'fc' is listed",
         "conv1 fc layer2",
     ]
     assert lines[-1].endswith("is out of order; use layer2 fc" + HINT)

@@ -155,3 +155,18 @@ def test_a_run_planned_with_aliases_shows_layer_names():
 def test_an_alias_of_the_first_layer_is_refused_as_a_split():
     with pytest.raises(ConfigError, match=r"'b0' is the first layer: .* omit it"):
         split_into_stages(RESNET50, ["b0"])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["conv1", "flatten", "fc"],
+        ["blocks/0/0", "blocks/0/1", "blocks/1/0", "flatten", "fc"],
+        ["blocks/0/0/conv_dw", "blocks/1/0/conv_dw", "flatten"],
+        ["blocks/0/0/conv_dw", "flatten", "fc"],
+    ],
+)
+def test_a_network_of_the_user_may_have_some_of_the_names(names: list[str]):
+    stages = split_into_stages(names, [names[1]])
+
+    assert [stage.first for stage in stages] == [0, 1]

@@ -97,11 +97,11 @@ def test_a_device_map_of_the_wrong_length_is_refused():
     with pytest.raises(ConfigError) as refused:
         plan.device_map((0, 1, 2))
 
-    assert "--device-mapping names 3 devices for 4 stages" in str(refused.value)
+    assert "--device-mapping lists 3 devices for 4 stages" in str(refused.value)
 
 
 def test_one_stage_has_one_device():
     plan = TopologyPlan(hosts=1, instances=1, replicas=1, stages=1)
 
-    with pytest.raises(ConfigError, match="names 2 devices for 1 stage; name one"):
+    with pytest.raises(ConfigError, match="lists 2 devices for 1 stage; list one"):
         plan.device_map((0, 1))

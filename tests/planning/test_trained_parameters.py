@@ -10,7 +10,7 @@ from convoy.errors import ConfigError
 from convoy.planning.parameters import parameters_of
 from convoy.planning.plan import RunPlan, plan_run
 from convoy.planning.render import plan_as_text
-from convoy.run.network import build_network, names_with_roles
+from convoy.run.network import build_network, searchable_names
 
 FAMILIES: list[dict[str, Any]] = [
     {"model": "resnet8"},
@@ -39,7 +39,7 @@ def test_every_parameter_has_its_planned_name_and_size(options: dict[str, Any]) 
     built = build_network(network, 0, torch.device("meta")).slice
     planned = [item for layer in network.layers for item in parameters_of(layer)]
 
-    assert {item.name: item.searchable_name for item in planned} == names_with_roles(built)
+    assert {item.name: item.searchable_name for item in planned} == searchable_names(built)
     assert {item.name: item.elements for item in planned} == {
         name: weight.numel() for name, weight in built.named_weights().items()
     }

@@ -98,7 +98,7 @@ def test_the_progress_of_a_run_fits_one_line():
         ),
         (
             Averaged(250, "averaged/ema-0.9/update-250", "ema", 0, "ab"),
-            "average  averaged/ema-0.9/update-250  ema of every update",
+            "average  averaged/ema-0.9/update-250  ema over all updates",
         ),
         (Saved(250, "runs/x/update-250", 0.31), "checkpoint  runs/x/update-250  in 0.3 s"),
         (
@@ -112,9 +112,9 @@ def test_the_progress_of_a_run_fits_one_line():
         ),
         (
             Noticed("skip", "two\nlines \x1b[31mred", 3),
-            "notice  two\\nlines \\x1b[31mred (skip, update 3)",
+            "notice  two\\nlines \\x1b[31mred (update 3)",
         ),
-        (Ended(9, "preempted"), "ended after update 9: preempted"),
+        (Ended(9, "preempted"), "stopped after update 9: preempted"),
     ],
 )
 def test_each_event_is_one_line(event: Event, line: str):

@@ -118,13 +118,13 @@ def test_the_final_screen_is_one_frame_with_every_value():
     assert re.fullmatch(r"epoch 2/5  [━╸╺]+  320/1250  25 %  ETA 1:12", screen.rows[5])
     assert [*screen.rows[:5], *screen.rows[6:]] == [
         "starting 1250 updates of 64 images, 250 updates per epoch",
-        "notice  a [bold]bad[/bold] \\x1b[31mrecord (skip, update 250)",
+        "notice  a [bold]bad[/bold] \\x1b[31mrecord (update 250)",
         "average  runs/x/averaged  mean of 2 checkpoints",
         "a print",
         "a warning",
         "loss 0.412  accuracy 86.1 %  lr 0.0905  412 images/s",
         "validation  update 250  top-1 84.2 %  top-5 99.0 %  loss 0.501",
-        "ended after update 320: preempted",
+        "stopped after update 320: preempted",
         "",
     ]
 

@@ -99,7 +99,7 @@ def test_the_text_log_has_a_timestamped_line_for_every_event_but_updates(folder:
 
     assert len(lines) == 3
     assert all(line.startswith("2026-01-02T12:00:00.005+00:00  ") for line in lines)
-    assert lines[2].endswith("notice  a\\nb (k, update 1)")
+    assert lines[2].endswith("notice  a\\nb (update 1)")
 
 
 @pytest.mark.parametrize("last_update", range(1, 13))
@@ -163,7 +163,7 @@ def test_a_metrics_file_that_cannot_be_read_does_not_affect_other_files(folder: 
     log.close()
 
     assert "metrics.jsonl" in warnings[0]
-    assert "done" in folder.log.read_text()
+    assert "finished after update 9" in folder.log.read_text()
     assert [record["event"] for record in read_jsonl(folder.events)][-1] == "ended"
 
 

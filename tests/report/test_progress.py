@@ -91,9 +91,9 @@ def test_a_run_prints_a_short_log():
         "epoch 1/5  update 10/1250  loss 0.412  accuracy 86.1 %  lr 0.0905  412 images/s",
         "validation  update 10  top-1 50.0 %  top-5 90.0 %  loss 1.500  100 images in 2.0 s",
         "checkpoint  runs/x/update-10  in 0.2 s",
-        "notice  a bad record (skip, update 10)",
+        "notice  a bad record (update 10)",
         "average  runs/x/averaged  mean of 2 checkpoints",
-        "ended after update 10: preempted",
+        "stopped after update 10: preempted",
     ]
 
 
@@ -108,7 +108,7 @@ def test_the_final_progress_is_printed_even_within_the_interval():
     lines = printed_lines([(0, reported(1)), (1, reported(2)), (1, Ended(2, "done"))])
 
     assert [line.split("  ")[1] for line in lines[:2]] == ["update 1/0", "update 2/0"]
-    assert lines[2:] == ["ended after update 2: done"]
+    assert lines[2:] == ["finished after update 2"]
 
 
 def test_a_run_with_rare_reports_still_prints_its_progress():

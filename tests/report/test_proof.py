@@ -1,6 +1,7 @@
 """The rows and the summary of a proof."""
 
 import json
+from dataclasses import replace
 
 from convoy.planning.topology import Layout
 from convoy.report.proof import TABLE_HEADER, Proof, as_json, format_row, summary_line
@@ -51,6 +52,12 @@ def test_the_summary_line_counts_the_exact_layouts() -> None:
         summary_line([EQUAL, DIFFERENT])
         == "1 of 2 layouts with exact reduction differ from the first"
     )
+
+
+def test_a_fast_layout_with_equal_weights_proves_nothing() -> None:
+    equal_by_chance = replace(FAST_REDUCTION, equal=True, difference=0.0)
+
+    assert summary_line([EQUAL, equal_by_chance]).startswith("1 of 1 layouts")
 
 
 def test_the_result_is_available_as_json() -> None:

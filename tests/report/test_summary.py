@@ -176,7 +176,7 @@ def test_an_ema_is_printed_before_the_average_of_checkpoints():
     lines = closing_lines(replace(AVERAGED, live_average=EMA), Path("runs/a"))
 
     assert lines[4] == (
-        "average: ema of every update, top-1 85.1 %, top-5 99.2 %, "
+        "average: ema over all updates, top-1 85.1 %, top-5 99.2 %, "
         "checkpoints/averaged/ema-0.9/update-9"
     )
     assert lines[5].startswith("average: mean of 5 checkpoints")
@@ -237,7 +237,7 @@ def test_skipped_updates_are_printed_if_there_are_any():
     with_skipped = closing_lines(replace(DONE, skipped_updates=3), Path("r"))
     without = closing_lines(DONE, Path("r"))
 
-    assert [line for line in with_skipped if line not in without] == ["skipped: 3 of these updates"]
+    assert [line for line in with_skipped if line not in without] == ["skipped updates: 3"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from convoy.run.parameter_groups import dtype_policy, weights_by_policy
 
 
 def accumulator_and_reduction(name: str, **values: Any) -> tuple[torch.dtype | None, str]:
-    policy = dtype_policy(build_config(values), name, name)
+    policy = dtype_policy(build_config(values), name, None)
     return policy.accumulator, policy.reduction
 
 
@@ -40,8 +40,8 @@ def test_the_precision_sets_how_a_weight_is_stored_and_computed(
 ) -> None:
     config = build_config(values)
     policies = [
-        dtype_policy(config, "conv1.weight", "conv1.weight"),
-        dtype_policy(config, "bn1.weight", "bn1.weight gamma"),
+        dtype_policy(config, "conv1.weight", None),
+        dtype_policy(config, "bn1.weight", "gamma"),
     ]
 
     assert [(policy.param.name, policy.compute.name) for policy in policies] == [conv, norm]
@@ -51,7 +51,7 @@ def test_the_precision_sets_how_a_weight_is_stored_and_computed(
 def test_the_optimizer_state_has_its_own_dtype(state: str, name: str) -> None:
     config = build_config({"precision": "16.16", "optimizer_state_dtype": state})
 
-    assert dtype_policy(config, "fc.weight", "fc.weight").state.name == name
+    assert dtype_policy(config, "fc.weight", None).state.name == name
 
 
 def test_all_weights_have_one_dtype_policy_by_default() -> None:

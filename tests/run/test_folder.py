@@ -271,7 +271,7 @@ def test_a_folder_without_a_run_cannot_be_resumed_and_is_not_created(tmp_path: P
 def test_an_unwritable_path_is_a_storage_error(tmp_path: Path, path: str):
     (tmp_path / "file").write_text("not a folder")
 
-    with pytest.raises(StorageError, match=r"cannot write in .*another --output") as caught:
+    with pytest.raises(StorageError, match=r"cannot write to .*another --output") as caught:
         claim_run_folder(tmp_path / path)
     with pytest.raises(StorageError, match="cannot make a run folder"):
         new_run_folder(config_with_name(tmp_path / path, None), "net")

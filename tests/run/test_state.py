@@ -16,17 +16,19 @@ from convoy.run.state import _read_guard_state, _read_totals, check_finite
 ROOT = Path(__file__).parents[2]
 METER = {"loss": 1.5, "right": 3, "micro_batches": 2, "samples": 8}
 RECORD = {
-    "followed": 64.0,
-    "before": 32.0,
+    "dynamic_scale": 64.0,
+    "last_applied_scale": 32.0,
     "skipped": 3,
-    "ceiling": 128.0,
-    "calm": 7,
-    "in_a_row": 1,
+    "max_scale": 128.0,
+    "finite_updates": 7,
+    "consecutive_skips": 1,
 }
+OLD_NAMES = ("followed", "before", "skipped", "ceiling", "calm", "in_a_row")
 BROKEN_METERS = [None, [], {}, "loss", METER | {"loss": 1}, METER | {"right": 0.5}]
 BROKEN_METERS += [METER | {"left_out": None}, {"loss": 1.5}, METER | {"samples": "8"}]
-BROKEN_RECORDS = [[], {}, 3, RECORD | {"followed": "64"}, RECORD | {"before": -1.0}]
-BROKEN_RECORDS += [RECORD | {"skipped": 0.5}, RECORD | {"ceiling": 0.0}, {"followed": None}]
+BROKEN_RECORDS = [[], {}, 3, RECORD | {"dynamic_scale": "64"}]
+BROKEN_RECORDS += [RECORD | {"last_applied_scale": -1.0}, {"dynamic_scale": None}]
+BROKEN_RECORDS += [RECORD | {"skipped": 0.5}, RECORD | {"max_scale": 0.0}]
 
 
 def test_metric_totals_round_trip() -> None:
@@ -45,8 +47,10 @@ def test_a_loss_scale_round_trips_and_older_checkpoints_have_none() -> None:
     assert _read_guard_state({}) == GuardState()
 
 
-def test_the_loss_scale_of_an_older_checkpoint_is_read_under_its_old_key() -> None:
-    assert _read_guard_state({"judge": RECORD}) == GuardState(64.0, 32.0, 3, 128.0, 7, 1)
+def test_the_loss_scale_of_an_older_checkpoint_is_read_under_its_old_names() -> None:
+    old = dict(zip(OLD_NAMES, RECORD.values(), strict=True))
+
+    assert _read_guard_state({"judge": old}) == GuardState(64.0, 32.0, 3, 128.0, 7, 1)
 
 
 @pytest.mark.parametrize("saved", BROKEN_RECORDS)

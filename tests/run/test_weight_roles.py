@@ -10,8 +10,8 @@ from convoy.planning.plan import plan_run
 from convoy.run.network import (
     build_network,
     names_matching,
-    names_with_roles,
     no_decay_names,
+    searchable_names,
 )
 
 
@@ -27,7 +27,7 @@ def decayed_names(model_slice: Slice, spares: str) -> set[str]:
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
 def test_the_scale_of_a_norm_is_called_gamma_and_its_offset_beta(norm: str) -> None:
-    names = names_with_roles(layers("resnet8", norm_type=norm, norm_num_groups=8))
+    names = searchable_names(layers("resnet8", norm_type=norm, norm_num_groups=8))
 
     assert names["bn1.weight"] == "bn1.weight gamma"
     assert names["layer1.0.bn2.bias"] == "layer1.0.bn2.bias beta"

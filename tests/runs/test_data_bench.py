@@ -70,9 +70,9 @@ def test_every_wrong_count_is_reported_at_once() -> None:
     assert (result.code, result.out) == (2, "")
     assert result.err.splitlines() == [
         "convoy: --lr must be at least 0, got -1",
-        "convoy: --epochs must be a whole number here, got 1.5",
+        "convoy: --epochs must be an integer here, got 1.5",
         "convoy: --elements must be at least 1, got 0",
-        "convoy: --model-rate must be above 0 and finite, got -2",
+        "convoy: --model-rate must be a finite number greater than 0, got -2",
         "convoy: --model-rate requires --doctor",
     ]
 
@@ -82,7 +82,7 @@ def test_an_invalid_rate_is_refused(rate: str) -> None:
     result = convoy("data", "bench", *SMALL, "--doctor", f"--model-rate={rate}")
 
     assert result.code == 2
-    assert "--model-rate must be above 0 and finite" in result.err
+    assert "--model-rate must be a finite number greater than 0" in result.err
 
 
 def test_missing_data_is_named(tmp_path: Path) -> None:

@@ -201,6 +201,6 @@ def test_the_ema_is_reported_at_the_end_and_in_the_log(tmp_path: Path) -> None:
     result = convoy("train", *WORDS, "--validation-mode=after", "--output", tmp_path / "run")
     log = (tmp_path / "run" / "log.txt").read_text()
 
-    assert "\naverage: ema of every update, top-1 " in result.out
-    assert f"average  {EMA_PATH}  ema of every update  top-1 " in log
+    assert "\naverage: ema over all updates, top-1 " in result.out
+    assert f"average  {EMA_PATH}  ema over all updates  top-1 " in log
     assert "  average  top-1 " in log

@@ -122,7 +122,7 @@ def test_one_process_prints_for_two_replicas_of_two_stages(
     result = convoy_process(*words, scratch=tmp_path)
 
     assert result.code == 0
-    assert result.out.count("ended after update 4: done") == 1
+    assert result.out.count("finished after update 4") == 1
     assert result.out.count("2 replicas × 2 stages") == 1
     assert result.err == ""
     assert_same_weights_and_records(run, single_process_run)
@@ -242,7 +242,7 @@ def test_weights_that_differ_by_one_bit_are_found_before_they_are_saved(tmp_path
 
 def test_a_process_at_another_sync_point_is_named_with_both_sync_points(tmp_path: Path) -> None:
     words = ("train", *WORDS, *LAYOUTS["two replicas"], "--output", tmp_path / "run")
-    result = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "stray@1:1"})
+    result = convoy_process(*words, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": "desync@1:1"})
 
     assert result.code == 8
     entries = r"rank 0 .*\(stop after update 1\), rank 1 .*\(save after update 1\)"
@@ -347,7 +347,7 @@ def test_the_same_program_starts_under_torchrun(single_process_run: Path, tmp_pa
 
     assert done.returncode == 0, done.stderr
     assert summary(run)["weights_sha256"] == summary(single_process_run)["weights_sha256"]
-    assert done.stdout.count("ended after update 4: done") == 1
+    assert done.stdout.count("finished after update 4") == 1
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_a_complete_run_is_not_changed(single_process_run: Path) -> None:
     }
 
     assert result.code == 0
-    assert result.out.startswith("already complete: nothing to do\n")
+    assert result.out.startswith("the run is already complete; nothing to do\n")
     assert {path.name for path in before if before[path] != after[path]} <= {".lock"}
 
 
@@ -319,7 +319,7 @@ def test_init_path_of_a_run_uses_its_fine_tuned_weights(
     result = convoy("train", *COMMON_OPTIONS, *words, "--output", tmp_path / "run")
 
     assert (
-        f"starts with the weights of {single_process_run / 'fine-tune/checkpoints/update-24'}"
+        f"initial weights: {single_process_run / 'fine-tune/checkpoints/update-24'}, update 24"
         in result.out
     )
 
@@ -424,4 +424,7 @@ def test_prove_refuses_two_phases() -> None:
     result = convoy("prove", *words)
 
     assert result.code == 2
-    assert result.err == "convoy: --half-res-training cannot be given: prove trains in one phase\n"
+    assert (
+        result.err
+        == "convoy: --half-res-training cannot be set: `convoy prove` trains in one phase\n"
+    )

@@ -133,7 +133,7 @@ def test_infinite_gradients_skip_updates_and_halve_the_scale(tmp_path: Path) -> 
         "halved to 524,288 at update 1: gradients are not finite, so the update is skipped"
     )
     assert guard_state(tmp_path / "run")["skipped"] == skipped
-    assert guard_state(tmp_path / "run")["followed"] < 1048576 / 2**skipped * 2
+    assert guard_state(tmp_path / "run")["dynamic_scale"] < 1048576 / 2**skipped * 2
 
 
 def test_weights_are_stored_in_the_configured_dtype(tmp_path: Path) -> None:

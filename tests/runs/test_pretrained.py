@@ -36,7 +36,7 @@ def test_a_run_starts_with_pretrained_weights_and_reports_conversions(
     pretrained = torch.load(file, weights_only=True)["state_dict"]
     final = load_file(path)
 
-    assert reported[0].startswith(f"starts with the weights of {file}, torchvision keys, sha256 ")
+    assert reported[0].startswith(f"initial weights: {file} (torchvision keys), sha256 ")
     assert reported[1:] == [
         "read from the key 'state_dict'",
         "fc is reinitialized: the weights have 1,000 classes, but the model has 10",
@@ -83,6 +83,4 @@ def test_a_resumed_run_does_not_load_other_weights(tmp_path: Path, file: Path) -
     result = convoy("resume", tmp_path / "run", f"--pretrained={file}")
 
     assert result.code == 2
-    assert (
-        "--pretrained cannot be given: a resumed run continues with its own weights" in result.err
-    )
+    assert "--pretrained cannot be set: a resumed run continues with its own weights" in result.err

@@ -16,7 +16,7 @@ from convoy.planning.topology import Layout
 
 pytestmark = pytest.mark.processes
 
-FEW = ("--quick", "--most-processes=2", "--updates=2", "--gradient-accumulation=2")
+FEW = ("--quick", "--max-processes=2", "--updates=2", "--gradient-accumulation=2")
 
 
 def prove_only(
@@ -96,7 +96,7 @@ def test_a_stopped_proof_proves_nothing(
     result = process.wait()
 
     assert result.code == code
-    assert "stopped after 0 layouts; nothing is proved" in result.err
+    assert "stopped after 0 layouts; the result is incomplete" in result.err
     assert "exact reduction" not in result.out
 
 
@@ -109,13 +109,13 @@ def test_layouts_before_a_stop_do_not_count_as_proof(tmp_path: Path, fault: str,
     result = convoy_process("prove", *FEW, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": fault})
 
     assert result.code == code
-    assert "stopped after 2 layouts; nothing is proved" in result.err
+    assert "stopped after 2 layouts; the result is incomplete" in result.err
     assert "exact reduction" not in result.out
 
 
 @pytest.mark.parametrize(
     "words",
-    [("--most-processes=0",), ("--updates=0",), ("--model=resnet7",), ("--output=x",)],
+    [("--max-processes=0",), ("--updates=0",), ("--model=resnet7",), ("--output=x",)],
 )
 def test_a_wrong_option_is_refused(words: tuple[str, ...]) -> None:
     result = convoy("prove", "--quick", *words)

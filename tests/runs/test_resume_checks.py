@@ -132,14 +132,15 @@ def test_a_run_stays_in_its_folder(run: Path, words: tuple[str, str]) -> None:
     result = convoy("resume", run, *words)
 
     assert result.code == 2
-    assert "cannot be given: a run stays in its directory" in result.err
+    assert "cannot be set: the folder of a run cannot be changed" in result.err
 
 
-def test_a_limit_that_has_passed_is_refused(run: Path) -> None:
-    result = convoy("resume", run, "--stop-after", "2")
+@pytest.mark.parametrize("limit", [2, 5])  # 5 updates are done
+def test_a_limit_that_has_passed_is_refused(run: Path, limit: int) -> None:
+    result = convoy("resume", run, "--stop-after", str(limit))
 
     assert result.code == 2
-    assert "must be greater than" in result.err
+    assert f"--stop-after {limit} must be greater than the 5 updates" in result.err
 
 
 def test_one_damaged_checkpoint_does_not_hide_others(tmp_path: Path) -> None:

@@ -218,5 +218,5 @@ def test_a_missing_run_is_reported(here: Path) -> None:
     result = run(line)
 
     assert result.code == 2
-    assert result.err == "convoy: nowhere is not a run directory: config.yaml is missing\n"
+    assert result.err == "convoy: nowhere does not exist\n"
     assert list(here.iterdir()) == []

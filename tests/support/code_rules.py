@@ -134,7 +134,7 @@ def no_todo_comments(module: Module) -> Iterator[str]:
 # Modules that inspect objects of the user, or import public names lazily.
 INSPECTS_USER_OBJECTS = {
     "convoy",
-    "convoy.api.runs",
+    "convoy.api.requests",
     "convoy.data.preprocessing",
     "convoy.data.sources.user_dataset",
     "convoy.layers.user_network",

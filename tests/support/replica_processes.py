@@ -84,11 +84,11 @@ class CountingPeerGroup(PeerGroup):
         super().__init__(peers.group)
         self.early_messages = 0
 
-    def exchange(
+    def batch_isend_irecv(
         self, sent: Iterable[Message], received: Iterable[Message], tag: int = 0
     ) -> PendingWorks:
         self.early_messages += in_backward()
-        return super().exchange(sent, received, tag)
+        return super().batch_isend_irecv(sent, received, tag)
 
     def all_reduce(self, vector: Tensor) -> PendingWorks:
         self.early_messages += in_backward()
@@ -119,12 +119,12 @@ def train(peers: PeerGroup | None, case: Case) -> Outcome:
     rule = make_update_rule(
         config, 4 * case.micro_batches, [weight for weight in flat.weights if "bn" not in weight]
     )
-    rows = row_gatherer(replicas, Shards(flat.elements, count))
+    rows = row_gatherer(replicas, Shards(flat.numel, count))
     optimizer = Optimizer(
         flat,
         rule,
         OptimizerShard(
-            replicas.shard_range(flat.elements), rows, shard_gatherer(replicas, flat.elements)
+            replicas.shard_range(flat.numel), rows, shard_gatherer(replicas, flat.numel)
         ),
         storage,
     )
@@ -204,7 +204,7 @@ def reduce_twice(peers: PeerGroup | None, case: Sum) -> tuple[range, list[float]
             weight.grad = samples if case.constant is None else samples.fill_(case.constant)
             tree.collect()
         mean = replicas.reduce(tree)
-    return replicas.shard_range(tree.flat.elements), mean.tolist()
+    return replicas.shard_range(tree.flat.numel), mean.tolist()
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def reduce_shuffled(peers: PeerGroup | None, case: Shuffled) -> list[tuple[range
                 (weight * gradient).sum().backward()  # type: ignore[no-untyped-call]
         for tree in reversed(trees):
             tree.collect()
-    shard = replicas.shard_range(trees[0].flat.elements)
+    shard = replicas.shard_range(trees[0].flat.numel)
     return [(shard, replicas.reduce(tree).tolist()) for tree in trees]
 
 

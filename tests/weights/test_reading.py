@@ -75,8 +75,8 @@ def test_wrappers_are_removed_and_noted(tmp_path: Path, wrapper: str) -> None:
     assert found.tensors.keys() == PLAIN.keys()
     assert found.notes == [
         f"read from the key {wrapper!r}",
-        "removed the prefix 'module.' of all names",
-        "removed the prefix '_orig_mod.' of all names",
+        "removed the prefix 'module.' from all names",
+        "removed the prefix '_orig_mod.' from all names",
     ]
 
 

@@ -55,6 +55,8 @@ _VERBS = {
     "infer": "`convoy validate --random-weights`",
     "synthetic benchmark": "`convoy train`",
     "data benchmark": "`convoy data bench`",
+    "data convert": "not translated; use `convoy data convert`",
+    "data verify": "not translated; use `convoy data verify`",
     "benchmark": "its commands, resolved with `--dry-run` but not run",
 }
 

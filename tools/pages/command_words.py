@@ -25,6 +25,7 @@ _NAMES = {
     ("configs", "name"): shipped_config_names(),
     ("models", "name"): list(MODELS),
     ("options", "words"): list(option_table()),
+    ("launch", "script"): [FILES],
 }
 
 
@@ -152,13 +153,15 @@ def _offered(verb: str, action: Action) -> list[str]:
 def _run_option(flag: Flag) -> Spelling:
     row = flag.option
     assert row is not None, "flags without an option are deprecated"
-    main = row.flag if flag.const is not False else "--no-" + row.flag.removeprefix("--")
+    main = row.shown_flag
+    if flag.const is False:
+        main = "--no-" + row.flag.removeprefix("--")
     value = Value("none")
     if flag.const is None:
         offered = choices(row)
-        if row.name.endswith("_dir"):
+        if row.metavar == "DIR":
             offered = (DIRECTORIES,)
-        elif row.name.endswith(("_path", "_file")):
+        elif row.metavar == "WEIGHTS" or row.name.endswith(("_path", "_file")):
             offered = (FILES,)
         value = Value("many" if flag.takes_list else "one", offered)
     return Spelling(flag.spelling, row.help, value, None if flag.spelling == main else main)

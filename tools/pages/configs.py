@@ -27,11 +27,11 @@ configuration with every value, `convoy configs` lists all of them. To use your 
 `--config-path FILE`, and `--config NAME` if the file contains several configurations.
 [Coming from the IPU applications](coming-from-ipu.md) covers files written for these applications.
 
-The columns are the layout as replicas × stages, the samples of an update as micro-batch size ×
-gradient accumulation × replicas, the updates of an epoch of the training data, and what is known of
-the accuracy: top-1 that was measured with convoy or published by Graphcore. Apart from those with
-the note *measured*, the configurations have not been trained with convoy. Those with `base` or
-`common` in their names contain options that others share and are not complete recipes. The
+*Layout* is replicas × stages, *batch* the samples of an update as micro-batch size × gradient
+accumulation × replicas. The notes contain the top-1 accuracy if it was measured with convoy or
+published by Graphcore; configurations without the note *Measured* have not been trained with
+convoy. Configurations with `base` or `common` in their names contain options that others share; do
+not train with them directly. The
 applications are Graphcore's CNN examples for the IPU."""
 
 

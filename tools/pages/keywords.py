@@ -26,9 +26,9 @@ class NamedOptions(RunOptions, total=False):
     """The same, with a network and a dataset by name."""
 
     model: str
-    """Network; `convoy models` lists them, and `package.module:function` names your own."""
+    """Network; `convoy models` lists them, and `package.module:function` selects your own."""
     data: str
-    """Dataset; `package.module:function` names your own."""
+    """Dataset; `package.module:function` selects your own."""
 '''
 WIDTH = 100
 PARAMETERS = ("model", "data")  # parameters of the functions, because they may be objects

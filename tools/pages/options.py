@@ -2,8 +2,14 @@
 
 import json
 
-from convoy.config.option import Option, format_value
-from convoy.config.option_docs import SUPPORT_LABELS, full_help, json_schema, options_summary
+from convoy.config.option import Option
+from convoy.config.option_docs import (
+    SUPPORT_LABELS,
+    default_as_text,
+    full_help,
+    json_schema,
+    options_summary,
+)
 from convoy.config.schema import SECTIONS, option_table
 
 _HEAD = """# Options
@@ -13,7 +19,7 @@ the command line:
 
 ```console
 $ convoy options                             # every option, one per line
-$ convoy options lr pipeline-schedule        # everything about these two
+$ convoy options lr pipeline-schedule        # details of these two
 $ convoy options --json                      # the same as JSON
 ```
 
@@ -23,7 +29,8 @@ The column *device* shows where an option has an effect: on *any* device, on *CU
 *none (IPU only)*. An option without effect is accepted and recorded, and its meaning explains why.
 `convoy plan` accepts values that are not available in this version; a run rejects them. Options
 marked ° may change when a run is resumed; all others require `--override`. Models and datasets
-replace some defaults; `convoy plan --explain` shows the value and the source of each.
+replace some defaults, as in `5; shapes: 3`; `convoy plan --explain` shows the value and the source
+of each.
 
 
 A list takes several arguments, or one argument with commas between its items; write `\\,` for a
@@ -69,10 +76,11 @@ def _section(name: str, section: type) -> str:
 
 
 def _row(row: Option) -> str:
-    also = "".join(f" `{spelling}`" for spelling in row.aliases)
+    spellings = [name for name in (row.flag, *row.aliases) if name != row.shown_flag]
+    also = "".join(f" `{name}`" for name in spellings)
     cells = (
-        f"`{row.flag}`" + (" °" if row.changeable_on_resume else ""),
-        format_value(row.default),
+        f"`{row.shown_flag}`" + (" °" if row.changeable_on_resume else ""),
+        default_as_text(row),
         str(row.limit) or str(row.value_type),
         SUPPORT_LABELS[row.support],
         full_help(row)

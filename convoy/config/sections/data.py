@@ -131,16 +131,18 @@ class DataConfig:
 
     data: str = option(
         "shapes",
-        "Dataset to train on; with --data-dir alone, the one in that folder. imagenet reads any "
-        "folder of images, TFRecord files or tar archives; generated creates random images on the "
-        "host, synthetic on the device; package.module:function returns your own pair of datasets.",
+        "Dataset; by default the one that --data-dir contains. imagenet reads any folder of "
+        "images, TFRecord files or tar archives; generated creates random images on the host, "
+        "synthetic on the device; package.module:function selects your own function that returns "
+        "a training and a validation dataset.",
         choices=tuple(DATA),
         or_import_path=True,
     )
     data_dir: str | None = runtime_option(
         None,
-        "Directory of the dataset.",
+        "Folder of the dataset.",
         aliases=("--imagenet-data-path",),
+        metavar="DIR",
         env_var="DATA_DIR",
         inactive_when=no_files,
     )
@@ -153,18 +155,17 @@ class DataConfig:
     )
     image_size: int | None = option(
         None,
-        "Width and height of the input images in pixels. Default: set by the dataset and the "
-        "model.",
+        "Input image size in pixels. Default: set by dataset and model.",
         between=(8, 1024),
     )
     num_classes: int | None = option(
         None,
-        "Number of classes. Default: the number in the dataset for imagenet, the model's own for "
-        "generated and synthetic data.",
+        "Number of classes. Default: the number in the dataset; for generated and synthetic data, "
+        "set by the model.",
         at_least=2,
     )
     samples: int | None = option(
-        None, "Number of training samples, for shapes, generated and synthetic data.", at_least=1
+        None, "Number of training samples of shapes, generated and synthetic data.", at_least=1
     )
     dataset_percentage_to_use: int = option(
         100,
@@ -182,8 +183,8 @@ class DataConfig:
     )
     crop_rule: str = crop_option(
         "pytorch",
-        "Area of random crops from imagenet, as in Graphcore's example of that name: pytorch "
-        "8–100 % of the image, tensorflow 5–100 %.",
+        "Scale of random resized crops (imagenet only), as in Graphcore's examples: pytorch 8–100 "
+        "% of the image area, tensorflow 5–100 %.",
         choices=("pytorch", "tensorflow"),
     )
     use_bbox_info: bool = crop_option(
@@ -191,7 +192,7 @@ class DataConfig:
     )
     normalization_location: str = option(
         "host",
-        "Where pixels are normalized. With none, the network gets raw values from 0 to 255.",
+        "Where pixels are normalized. With none, the network receives raw values from 0 to 255.",
         choices=("host", "device", "none"),
         inactive_when=(
             no_images_from_host,
@@ -215,6 +216,7 @@ class DataConfig:
         "one per core for imagenet, otherwise 1. Does not change results.",
         between=(0, 256),
         aliases=("--pipeline-num-parallel", "--num-workers"),
+        help_flag="--num-workers",
         inactive_when=no_images_from_host,
     )
     prefetch_depth: int = runtime_option(
@@ -225,15 +227,15 @@ class DataConfig:
     )
     dataloader_kind: str = runtime_option(
         "threads",
-        "Run the data workers as threads or as processes. Only with processes does the run "
-        "survive a crash of an image decoder. Does not change results.",
+        "Run the data workers as threads or as processes. With processes, the run survives a "
+        "crash of the image decoder. Does not change results.",
         choices=("threads", "processes"),
         inactive_when=(no_image_files, no_workers),
     )
     dataloader_rebatch_size: int | None = runtime_option(
         None,
-        "Number of samples a worker prepares at a time. Default: a micro-batch, divided by the "
-        "number of workers for imagenet.",
+        "Number of samples that a worker prepares at a time. Default: a micro-batch; for "
+        "imagenet, a micro-batch divided by the number of workers.",
         at_least=1,
         inactive_when=(no_images_from_host, no_workers),
     )
@@ -268,7 +270,7 @@ class DataConfig:
     )
     max_bad_records: int = runtime_option(
         100,
-        "Maximum number of bad records to skip; one more stops the run.",
+        "Maximum number of bad records to skip; the run stops if there are more.",
         at_least=0,
         inactive_when=(no_image_files, option_is_not("bad_records", "skip")),
     )
@@ -281,14 +283,14 @@ class MixingConfig:
 
     mixup_alpha: float = option(
         0.0,
-        "Mixup with mixing weights from Beta(α, α); 0 disables mixup.",
+        "Alpha of mixup; 0 disables mixup. Mixing weights are drawn from Beta(alpha, alpha).",
         between=(0, 1e3),
         inactive_when=synthetic_is_not_mixed,
     )
     cutmix_lambda_low: float = option(
         0.0,
-        "CutMix: smallest fraction of an image to keep. Bounds of 0 and 0, or 1 and 1, disable "
-        "CutMix.",
+        "CutMix: smallest fraction of an image to keep. CutMix is disabled if both bounds are 0 "
+        "or both are 1.",
         between=(0, 1),
     )
     cutmix_lambda_high: float = option(

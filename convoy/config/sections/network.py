@@ -132,7 +132,8 @@ class NetworkConfig:
     model: str = option(
         "resnet14",
         "Model architecture. `convoy models` lists the built-in models; package.module:function "
-        "names your own.",
+        "selects your own.",
+        metavar="NAME",
     )
     resnet_version: str = option(
         "v1.5",
@@ -143,16 +144,16 @@ class NetworkConfig:
     )
     stem: str = option(
         "auto",
-        "First layers of a ResNet: small (a 3×3 convolution) for small images, large (a 7×7 "
-        "convolution and pooling), or auto, the default of the model.",
+        "First layers of a ResNet. small: a 3×3 convolution for small images; large: a 7×7 "
+        "convolution and pooling; auto: set by the model.",
         choices=("auto", "small", "large"),
         inactive_when=not_a_resnet,
     )
     shortcut_type: str = option(
         "auto",
-        "Residual shortcut: A zero-pads the channels, B projects where the shape changes, C "
-        "projects in every block, first in the first block of each stage (layer1 … layer4); auto "
-        "is the default of the model.",
+        "Residual shortcut. A: zero-padded channels; B: projection where the shape changes; C: "
+        "projection in every block; first: projection in the first block of each stage (layer1 … "
+        "layer4); auto: set by the model.",
         choices=("auto", "A", "B", "C", "first"),
         inactive_when=not_a_resnet,
     )
@@ -178,22 +179,21 @@ class NetworkConfig:
     )
     batchnorm_momentum: float = option(
         0.1,
-        "Weight of a micro-batch's statistics in the running statistics of batch norm, as in "
-        "PyTorch.",
+        "Momentum of the running statistics of batch norm, as in torch.nn.BatchNorm2d.",
         above=0,
         at_most=1,
         inactive_when=norm_type_is_not("batch"),
     )
     zero_init_last_norm: bool = option(
         True,
-        "Initialize the scale of the last norm to zero in every bottleneck block without a "
+        "Initialize the weight of the last norm to zero in every bottleneck block without a "
         "projection shortcut.",
         inactive_when=(no_bottlenecks, no_norms, option_is("shortcut_type", "C")),
     )
     weight_init: str = option(
         "pytorch",
-        "Weight initialization as in Graphcore's PyTorch, TensorFlow or PopART example (pytorch is "
-        "not torch's default init).",
+        "Weight initialization as in Graphcore's PyTorch, TensorFlow or PopART example (pytorch "
+        "differs from the default initialization of torch).",
         choices=("pytorch", "tensorflow", "popart"),
     )
     stable_norm: bool = option(
@@ -204,7 +204,7 @@ class NetworkConfig:
     )
     enable_fast_groupnorm: bool = group_norm_option(
         False,
-        "Assign channels to the groups of group norm in turn: channel c belongs to group c mod G.",
+        "Interleave the groups of group norm: of G groups, channel c belongs to group c mod G.",
     )
     full_precision_norm: bool = option(
         False,
@@ -243,7 +243,7 @@ class FamilyConfig:
     )
     dropout_rate: float | None = option(
         None,
-        "Dropout probability before the classifier. Default: the model's own.",
+        "Dropout probability before the classifier. Default: set by the model.",
         between=(0, 1),
         inactive_when=family_is_not("efficientnet", "mobilenet", "squeezenet"),
     )
@@ -267,13 +267,13 @@ class FamilyConfig:
     use_relu: bool = efficientnet_option(False, "Use ReLU instead of swish (SiLU) in EfficientNet.")
     width_coefficient: float | None = efficientnet_option(
         None,
-        "Width multiplier of EfficientNet. Default: that of the model size.",
+        "Width multiplier of EfficientNet. Default: set by the model.",
         above=0,
         at_most=100,
     )
     depth_coefficient: float | None = efficientnet_option(
         None,
-        "Depth multiplier of EfficientNet. Default: that of the model size.",
+        "Depth multiplier of EfficientNet. Default: set by the model.",
         above=0,
         at_most=100,
     )

@@ -36,7 +36,7 @@ ema_is_never_used = condition(
 )
 
 
-directory_option = partial(runtime_option, fixed_reason="a run stays in its directory")
+directory_option = partial(runtime_option, fixed_reason="the folder of a run cannot be changed")
 init_weights_option = partial(option, fixed_reason="a resumed run continues with its own weights")
 no_validation = option_is("validation_mode", "none", reason="only `convoy validate` uses it")
 output_is_set = condition(
@@ -54,22 +54,28 @@ class CheckpointConfig:
     """Checkpoints."""
 
     checkpoint_output_path: str | None = directory_option(
-        None, "Run directory. Default: a new one in --log-dir.", aliases=("--output",)
+        None,
+        "Folder of the run. Default: a new folder in --log-dir.",
+        aliases=("--output",),
+        help_flag="--output",
+        metavar="DIR",
     )
     init_path: str | None = init_weights_option(
         None,
-        "Initialize the weights from the newest valid checkpoint of this run, or from this "
-        "checkpoint. Training starts from the beginning.",
+        "Initialize the weights from a checkpoint, or from the newest valid checkpoint of a run. "
+        "Training starts from the beginning.",
+        metavar="DIR",
     )
     pretrained: str | None = init_weights_option(
         None,
-        "Initialize with pretrained weights that have torchvision or timm state_dict keys: a file "
-        "or hf:OWNER/NAME. Without a value, use the weights published for the model.",
+        "Load pretrained weights: a file with torchvision or timm state_dict keys, or "
+        "hf:OWNER/NAME. Without a value, use the weights published for the model.",
+        metavar="WEIGHTS",
     )
     ckpts_per_epoch: int = runtime_option(1, "Checkpoints per epoch; 0 writes none.", at_least=0)
     epochs_per_ckpt: int = runtime_option(
         0,
-        "Epochs between two checkpoints; 0 uses --ckpts-per-epoch.",
+        "Epochs between checkpoints; 0 uses --ckpts-per-epoch.",
         at_least=0,
         aliases=("--checkpoint-save-freq",),
     )
@@ -138,8 +144,8 @@ class AverageConfig:
     )
     ema_decay: float = runtime_option(
         0.0,
-        "Decay of an exponential moving average (EMA) of the weights, updated at every step, "
-        "validated beside the weights and saved at the end; 0 disables it.",
+        "Decay of an exponential moving average (EMA) of the weights, which is updated at every "
+        "step, validated together with the weights and saved at the end; 0 disables it.",
         between=(0, 0.999999),
         inactive_when=ema_is_never_used,
     )
@@ -161,13 +167,13 @@ class ValidationConfig:
         inactive_when=option_is_not("validation_mode", "during"),
     )
     valid_batch_size: int = runtime_option(
-        256, "Batch size of validation.", at_least=1, inactive_when=no_validation
+        256, "Batch size for validation.", at_least=1, inactive_when=no_validation
     )
     random_weights: bool = validate_option(
         False, "Validate a newly initialized network; `convoy validate` then needs no run."
     )
     repeat: int = validate_option(
-        1, "Number of times `convoy validate` validates the same weights.", at_least=1
+        1, "Number of times `convoy validate` repeats the validation.", at_least=1
     )
     latency: bool = validate_option(
         False, "Report the latency of a batch in `convoy validate`: mean and 99th percentile."
@@ -192,29 +198,28 @@ class ReportConfig:
 
     logs_per_epoch: int | None = runtime_option(
         4,
-        "Progress reports per epoch; 0 reports only at the end. Replaced by --log-freq if that is "
-        "given.",
+        "Progress reports per epoch; 0 reports only at the end. --log-freq takes precedence.",
         at_least=0,
     )
     log_freq: int | None = runtime_option(
         None,
-        "Updates between two progress reports, instead of --logs-per-epoch.",
+        "Updates between progress reports, instead of --logs-per-epoch.",
         at_least=1,
         excludes=Exclusion("logs_per_epoch", "set how often to report"),
     )
     log_dir: str = directory_option(
-        "runs", "Parent directory of new run directories.", inactive_when=output_is_set
+        "runs", "Parent folder of new run folders.", inactive_when=output_is_set
     )
-    name: str | None = directory_option(None, "Name of the run directory.")
+    name: str | None = directory_option(None, "Name of the run folder.")
     name_suffix: str | None = directory_option(
-        None, "Suffix of the name of the run directory.", inactive_when=output_is_set
+        None, "Suffix of the name of the run folder.", inactive_when=output_is_set
     )
     progress: str = runtime_option(
         "auto",
         "Progress display. With auto, a live display on a terminal and plain lines elsewhere.",
         choices=("auto", "rich", "plain", "none"),
     )
-    logs: bool = runtime_option(True, "Write a run directory.", available_values=(True,))
+    logs: bool = runtime_option(True, "Write a run folder.", available_values=(True,))
     disable_metrics: bool = unavailable_switch(
         "Do not compute loss and accuracy for reports, to measure the highest speed."
     )

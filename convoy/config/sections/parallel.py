@@ -34,8 +34,8 @@ class DeviceConfig:
     threads: int = option(
         0,
         "CPU threads per process; 0 takes OMP_NUM_THREADS, or divides the cores that affinity and "
-        "the CPU quota of the container allow among the processes. Results can differ by rounding "
-        "error.",
+        "the CPU quota of the container allow among the processes. Results can differ in "
+        "rounding.",
         between=(0, 512),
     )
     select_devices: tuple[int, ...] = runtime_option(
@@ -74,8 +74,7 @@ class CompilerConfig:
     )
     model_cache_path: str | None = compile_option(
         None,
-        "Directory of compiled stages, which are loaded from there instead of being compiled "
-        "again.",
+        "Folder of compiled stages, which are loaded from there instead of being compiled again.",
         aliases=("--executable-cache-path",),
     )
     force_recompile: bool = compile_option(
@@ -83,7 +82,7 @@ class CompilerConfig:
     )
     tmp_execs: bool = runtime_option(
         False,
-        "Compile in a temporary subdirectory of --model-cache-path, which is removed at the end.",
+        "Compile in a temporary folder inside --model-cache-path, which is removed at the end.",
         inactive_when=(option_is_unset("compile"), option_is_unset("model_cache_path")),
     )
     num_io_tiles: int = runtime_option(
@@ -131,12 +130,14 @@ class PipelineConfig:
     """Pipeline parallelism."""
 
     shards: int | None = runtime_option(
-        None, "Number of pipeline stages. Default: set by --pipeline-splits.", between=(1, 4096)
+        None,
+        "Number of pipeline stages. Default: 1, or set by --pipeline-splits.",
+        between=(1, 4096),
     )
     pipeline_splits: tuple[str, ...] = runtime_option(
         (),
         "Layers that start a new pipeline stage. Default: stages of balanced cost. With list, "
-        "print all layers that can be given.",
+        "print all possible layers.",
         inactive_when=folded_without_recompute,
     )
     pipeline_schedule: str = runtime_option(
@@ -232,9 +233,8 @@ class MemoryConfig:
     )
     gradient_reduction: str = option(
         "auto",
-        "How the gradients of an update are combined: mean, running-mean (which never exceeds the "
-        "gradients), or sum. With auto, running-mean if they accumulate in float16, otherwise "
-        "mean.",
+        "How the gradients of an update are combined: mean, running-mean (which cannot overflow), "
+        "or sum. With auto, running-mean if they accumulate in float16, otherwise mean.",
         choices=("auto", "mean", "running-mean", "sum"),
         inactive_when=one_micro_batch,
     )
@@ -254,8 +254,8 @@ class ReplicaConfig:
 
     reduction: str = option(
         "exact",
-        "Gradient reduction over replicas: exact gives the same bits as one replica, fast uses "
-        "PyTorch's all-reduce.",
+        "Gradient reduction over replicas: exact is bit-identical to training with one replica, "
+        "fast uses PyTorch's all-reduce.",
         choices=("exact", "fast"),
         inactive_when=one_replica,
     )

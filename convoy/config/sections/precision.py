@@ -54,8 +54,8 @@ class PrecisionConfig:
 
     precision: str = option(
         "32.32",
-        "Bit width of compute and of stored weights: 16.32 computes in 16 bits and stores weights "
-        "in 32 bits.",
+        "Bits of the arithmetic and of the stored weights. 16.32 computes in 16 bits and stores "
+        "weights in 32 bits.",
         choices=("16.16", "16.32", "32.32"),
     )
     half_type: str = option(

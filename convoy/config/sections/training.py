@@ -83,26 +83,26 @@ class BatchConfig:
 
     micro_batch_size: int = option(
         32,
-        "Samples per forward and backward pass of one replica.",
+        "Batch size of a forward and backward pass on one replica.",
         at_least=1,
         aliases=("--batch-size",),
     )
     gradient_accumulation: int = runtime_option(
         1,
-        "Micro-batches per replica to accumulate gradients over before each weight update.",
+        "Number of micro-batches per replica and optimizer step.",
         between=(1, 65536),
         scaled_by_replicas=True,
     )
     replicas: int = runtime_option(
         1,
-        "Number of data-parallel replicas of the network, each with its own samples.",
+        "Number of data-parallel replicas of the network.",
         between=(1, 65536),
         scaled_by_replicas=True,
     )
     device_iterations: int = runtime_option(
         1,
-        "Updates in a loop: signals are checked before each loop, which ends early at a report, "
-        "validation or checkpoint.",
+        "Maximum number of updates between checks for stop signals. Reports, validation and "
+        "checkpoints check as well.",
         at_least=1,
     )
 
@@ -119,10 +119,11 @@ class LengthConfig:
         "Number of epochs to train.",
         above=0,
         aliases=("--epochs",),
+        help_flag="--epochs",
         excludes=Exclusion("updates", "set the training length", required=True),
     )
     updates: int | None = option(
-        None, "Number of weight updates to train, instead of --epoch.", at_least=1
+        None, "Number of updates (optimizer steps) to train, instead of --epochs.", at_least=1
     )
     stop_after: int | None = runtime_option(
         None,
@@ -133,9 +134,11 @@ class LengthConfig:
     )
     epochs_before: float = option(
         0,
-        "Epochs that the initial weights have been trained for. Reports and the sample order "
+        "Number of epochs that the initial weights were trained for. Reports and the sample order "
         "continue from there.",
         between=(0, 1e9),
+        aliases=("--start-epoch",),
+        help_flag="--start-epoch",
     )
 
 
@@ -180,7 +183,7 @@ class LearningRateConfig:
 
     lr: float | None = option(
         0.1,
-        "Initial learning rate.",
+        "Base learning rate, which warm-up and the schedule scale.",
         between=(0, 1e30),
         excludes=Exclusion("base_learning_rate_exponent", "set the learning rate", required=True),
     )
@@ -206,24 +209,24 @@ class LearningRateConfig:
     )
     lr_epoch_decay: tuple[float, ...] = step_option(
         (),
-        "Epochs at which the step schedule drops the learning rate.",
+        "Milestones of the step schedule, in epochs.",
         at_least=0,
         excludes=Exclusion("lr_share_decay"),
     )
     lr_share_decay: tuple[float, ...] = step_option(
         (),
-        "Fractions of the whole run at which the step schedule drops the learning rate.",
+        "Milestones of the step schedule, as fractions of the training length.",
         between=(0, 1),
     )
     lr_multipliers: tuple[float, ...] = step_option(
         (),
-        "Learning rates of the step schedule as multiples of --lr: the initial one, then one per "
-        "drop. Default: powers of --lr-decay.",
+        "Learning rates of the step schedule as multiples of --lr: the first one, then one per "
+        "milestone. Default: powers of --lr-decay.",
         between=(0, 1e30),
     )
     lr_drops: int | None = option(
         None,
-        "Number of learning rate changes in the whole run, instead of --lr-scheduler-freq.",
+        "Number of learning rate changes during training, instead of --lr-scheduler-freq.",
         at_least=1,
         excludes=Exclusion("lr_scheduler_freq", "set when the learning rate changes"),
         inactive_when=step_never_drops,
@@ -267,12 +270,14 @@ class LossConfig:
 
     label_smoothing: float = option(
         0.0,
-        "Label smoothing: fraction of the target that is spread evenly over the classes.",
+        "Amount of label smoothing. This fraction of the target is distributed uniformly over the "
+        "classes.",
         between=(0, 1),
     )
     label_smoothing_over: str = option(
         "all",
-        "Classes that label smoothing spreads over: all, or only the incorrect ones (others).",
+        "Classes that receive the smoothed part of the target: all, or only the incorrect ones "
+        "(others).",
         choices=("all", "others"),
         inactive_when=option_is_unset("label_smoothing"),
     )
@@ -301,8 +306,8 @@ class LossConfig:
     )
     max_skipped: int = runtime_option(
         10,
-        "Maximum number of consecutive updates to skip with --on-nonfinite skip; one more stops "
-        "the run.",
+        "Maximum number of consecutive updates to skip with --on-nonfinite skip; the run stops if "
+        "there are more.",
         at_least=0,
         inactive_when=(option_is_not("on_nonfinite", "skip"), fp_exceptions_stop),
     )
@@ -314,7 +319,7 @@ class OptimizerConfig:
 
     optimizer: str = option(
         "sgd",
-        "Optimizer. sgd_combined is SGD whose momentum buffer has the scale of the scaled loss; "
+        "Optimizer. sgd_combined is SGD with a momentum buffer that includes the loss scale; "
         "rmsprop_tf is TensorFlow's RMSprop, with epsilon inside the square root, as in timm.",
         choices=("sgd", "sgd_combined", "adamw", "rmsprop", "rmsprop_tf", "lars"),
     )
@@ -327,14 +332,15 @@ class OptimizerConfig:
     weight_decay: float = option(5e-4, "Weight decay (L2 penalty).", between=(0, 1e30))
     weight_decay_spares: str = option(
         "vectors",
-        "Parameters without weight decay: all vectors (norms and biases), norms only, or none "
-        "(nothing).",
+        "Parameters excluded from weight decay: vectors (norms and biases), norms, or nothing.",
         choices=("vectors", "norms", "nothing"),
+        aliases=("--weight-decay-exclude",),
+        help_flag="--weight-decay-exclude",
         inactive_when=(option_is("weight_decay", 0), lars_skips_decay),
     )
     rmsprop_decay: float = rmsprop_option(
         0.99,
-        "Smoothing constant of RMSprop's running mean square (alpha in PyTorch).",
+        "Smoothing constant of RMSprop (alpha in PyTorch).",
         between=(0, 1),
     )
     rmsprop_base_decay_exp: float | None = rmsprop_option(

@@ -30,8 +30,8 @@ def merge_boxes(sizes: Sizes, boxes: Sequence[Boxes] | None) -> F64:
 
 def shows_object(windows: Windows, objects: F64) -> Flags:
     """Return whether enough of each window is object; always true without an object."""
-    enough = _MIN_OBJECT_COVERED * windows[:, 2:].prod(axis=1)
-    shown: Flags = (_intersection_area(windows, objects) >= enough) | np.isnan(objects[:, 0])
+    min_area = _MIN_OBJECT_COVERED * windows[:, 2:].prod(axis=1)
+    shown: Flags = (_intersection_area(windows, objects) >= min_area) | np.isnan(objects[:, 0])
     return shown
 
 
@@ -118,12 +118,12 @@ def training_windows(
     ids: Ids,
     seed: int,
     epoch: int,
-    rule: str = "pytorch",
+    crop_rule: str = "pytorch",
     boxes: Sequence[Boxes] | None = None,
 ) -> tuple[Windows, Flags]:
-    """Return a window in each image, as sampled by this framework, and whether to flip it."""
+    """Sample a crop window in each image as a framework does, and whether to flip it."""
     batch = CropBatch(key(seed, "crop", epoch), ids, sizes)
-    if rule == "tensorflow":
+    if crop_rule == "tensorflow":
         windows = _tensorflow_windows(batch, ObjectBoxes.from_boxes(sizes, boxes))
     else:
         windows = _pytorch_windows(batch, merge_boxes(sizes, boxes))
@@ -140,18 +140,18 @@ def _pytorch_windows(batch: CropBatch, objects: F64) -> Windows:
 
 
 def _random_resized_crop(batch: CropBatch, number: int) -> Windows:
-    """Sample a window as torchvision's RandomResizedCrop does, whatever it shows."""
+    """Sample a window as torchvision's RandomResizedCrop does, ignoring objects."""
     windows = _center_windows(batch.sizes)
     pending = np.arange(len(batch.ids))
     for shape in range(_MAX_SHAPE_ATTEMPTS):
         if not len(pending):
             break
         remaining = batch.select(pending)
-        drawn = remaining.uniform(number * _MAX_SHAPE_ATTEMPTS + shape)
-        area = _scale_uniform(drawn[_AREA], *_PYTORCH_AREA) * remaining.sizes.prod(axis=1)
-        ratio = np.exp(_scale_uniform(drawn[_RATIO], *np.log(_PYTORCH_RATIO)))
+        rand = remaining.uniform(number * _MAX_SHAPE_ATTEMPTS + shape)
+        area = _scale_uniform(rand[_AREA], *_PYTORCH_AREA) * remaining.sizes.prod(axis=1)
+        ratio = np.exp(_scale_uniform(rand[_RATIO], *np.log(_PYTORCH_RATIO)))
         width, height = np.rint(np.sqrt(area * ratio)), np.rint(np.sqrt(area / ratio))
-        placed, fits = _place_windows(remaining.sizes, width, height, drawn)
+        placed, fits = _place_windows(remaining.sizes, width, height, rand)
         windows[pending[fits]] = placed[fits]
         pending = pending[~fits]
     return windows
@@ -176,38 +176,38 @@ def _tensorflow_windows(batch: CropBatch, objects: ObjectBoxes) -> Windows:
         if not len(pending):
             break
         remaining = batch.select(pending)
-        drawn = remaining.uniform(attempt)
-        width, height = _sample_shape(remaining.sizes, drawn)
-        placed, fits = _place_windows(remaining.sizes, width, height, drawn)
+        rand = remaining.uniform(attempt)
+        width, height = _sample_shape(remaining.sizes, rand)
+        placed, fits = _place_windows(remaining.sizes, width, height, rand)
         fits &= objects.visible_in(pending, placed)
         windows[pending[fits]] = placed[fits]
         pending = pending[~fits]
     return windows
 
 
-def _sample_shape(sizes: Sizes, drawn: F64) -> tuple[F64, F64]:
+def _sample_shape(sizes: Sizes, rand: F64) -> tuple[F64, F64]:
     """Sample width and height; 0 where no height with this ratio has an allowed area."""
-    ratio = _scale_uniform(drawn[_RATIO], *_TENSORFLOW_RATIO)
+    ratio = _scale_uniform(rand[_RATIO], *_TENSORFLOW_RATIO)
     min_area = _TENSORFLOW_MIN_AREA * sizes.prod(axis=1)
     lowest = np.maximum(np.floor(np.sqrt(min_area / ratio)) - 1, 1)
     highest = np.minimum(np.floor((sizes[:, 1] + 0.5) / ratio) + 1, sizes[:, 0])
     for _ in range(3):  # rounding the width moves both ends by less than 3
         lowest += np.rint(lowest * ratio) * lowest < min_area
         highest -= np.rint(highest * ratio) > sizes[:, 1]
-    height = lowest + np.floor(drawn[_AREA] * (highest - lowest + 1))
+    height = lowest + np.floor(rand[_AREA] * (highest - lowest + 1))
     height *= highest >= lowest
     return np.rint(height * ratio), height
 
 
-def _scale_uniform(drawn: F64, low: float, high: float) -> F64:
-    return low + drawn * (high - low)
+def _scale_uniform(rand: F64, low: float, high: float) -> F64:
+    return low + rand * (high - low)
 
 
-def _place_windows(sizes: Sizes, width: F64, height: F64, drawn: F64) -> tuple[Windows, Flags]:
+def _place_windows(sizes: Sizes, width: F64, height: F64, rand: F64) -> tuple[Windows, Flags]:
     """Place windows of these shapes at uniform positions; also return which of them fit."""
     fits = (width >= 1) & (width <= sizes[:, 1]) & (height >= 1) & (height <= sizes[:, 0])
-    left = np.floor(drawn[_LEFT] * (sizes[:, 1] - width + 1))
-    top = np.floor(drawn[_TOP] * (sizes[:, 0] - height + 1))
+    left = np.floor(rand[_LEFT] * (sizes[:, 1] - width + 1))
+    top = np.floor(rand[_TOP] * (sizes[:, 0] - height + 1))
     return np.stack([left, top, width, height], axis=1).astype(np.int64), fits
 
 
@@ -223,8 +223,15 @@ class CenterCropPlan(NamedTuple):
 
 def center_crop(height: int, width: int, size: int) -> CenterCropPlan:
     """Plan to resize the shorter side to 256/224 of the size and crop the center."""
-    short, shorter_side = size * 256 // 224, min(height, width)
-    tall, wide = (min(side, _MAX_ASPECT_RATIO * shorter_side) for side in (height, width))
-    window = Window((width - wide) // 2, (height - tall) // 2, wide, tall)
-    tall, wide = tall * short // shorter_side, wide * short // shorter_side
-    return CenterCropPlan(window, tall, wide, (tall - size) // 2, (wide - size) // 2)
+    resized_side, shorter_side = size * 256 // 224, min(height, width)
+    crop_height, crop_width = (
+        min(side, _MAX_ASPECT_RATIO * shorter_side) for side in (height, width)
+    )
+    window = Window((width - crop_width) // 2, (height - crop_height) // 2, crop_width, crop_height)
+    crop_height, crop_width = (
+        crop_height * resized_side // shorter_side,
+        crop_width * resized_side // shorter_side,
+    )
+    return CenterCropPlan(
+        window, crop_height, crop_width, (crop_height - size) // 2, (crop_width - size) // 2
+    )

@@ -37,7 +37,7 @@ MAX_PIXELS = 89_000_000  # of 3 bytes each; Pillow's limit is 89.5 million
 
 PILLOW_ONLY = "uncommon"  # color space of a JPEG that only Pillow can decode
 
-# Not Image.open, which tries other formats and warns before our size limit applies.
+# Not Image.open, which tries other formats and warns before the size limit applies.
 # No TIFF: Pillow ignores damaged tags, and no known dataset uses it.
 _PILLOW_READERS: dict[ImageFormat, type[ImageFile]] = {
     "jpeg": JpegImageFile,

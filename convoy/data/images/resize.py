@@ -45,9 +45,9 @@ def resize_window(pixels: Image, window: Window, flipped: bool, out: Image) -> N
     """Resize a window of the image into `out`, which must be contiguous."""
     inside = crop_window(pixels, window)
     height, width, _ = inside.shape
-    tall, wide, _ = out.shape
-    if height < _MAX_BILINEAR_SCALE * tall and width < _MAX_BILINEAR_SCALE * wide:
-        cv2.resize(inside, (wide, tall), dst=out, interpolation=cv2.INTER_LINEAR)
+    out_height, out_width, _ = out.shape
+    if height < _MAX_BILINEAR_SCALE * out_height and width < _MAX_BILINEAR_SCALE * out_width:
+        cv2.resize(inside, (out_width, out_height), dst=out, interpolation=cv2.INTER_LINEAR)
     else:
         resize_antialiased(inside, out)
     if flipped:
@@ -88,8 +88,11 @@ def load_training_photo(
     on_step: StepCallback = no_op,
 ) -> None:
     """Write a window of the image to `out`, decoding at the lowest sufficient resolution."""
-    tall, wide, _ = out.shape
-    min_size = ceil(header.height * tall / window.height), ceil(header.width * wide / window.width)
+    out_height, out_width, _ = out.shape
+    min_size = (
+        ceil(header.height * out_height / window.height),
+        ceil(header.width * out_width / window.width),
+    )
     pixels = decode(encoded, header, min_size, _decoded_bytes)
     on_step("decode")
     resize_window(pixels, _scale_window(window, header, pixels), flipped, out)
@@ -121,6 +124,6 @@ def load_cropped_photo(encoded: Encoded, out: Image) -> None:
 
 def _scale_window(window: Window, header: ImageHeader, pixels: Image) -> Window:
     """Convert a window of the image to the coordinates of the decoded pixels."""
-    down, across = pixels.shape[0] / header.height, pixels.shape[1] / header.width
+    y_scale, x_scale = pixels.shape[0] / header.height, pixels.shape[1] / header.width
     left, top, width, height = window
-    return Window(left * across, top * down, width * across, height * down)
+    return Window(left * x_scale, top * y_scale, width * x_scale, height * y_scale)

@@ -231,7 +231,8 @@ class ImageFolder:
     ) -> None:
         """`part` is the part of the images to use, if the folder has no splits."""
         walk = _FolderWalk(split_folder)
-        classes, counts = [], []
+        classes: list[bytes] = []
+        counts: list[int] = []
         self._names = PackedNames()  # of files in the class folders
         for folder in walk.classes:
             images = sorted(walk.images_below(folder))

@@ -126,12 +126,12 @@ def open_index(shards: ShardSet, scan: Scan, callbacks: ProgressCallbacks = SILE
     parts = read_parts(shards.folder, shards.split)
     if parts is not None:
         check_shard_names(shards.folder, parts, [path.name for path in shards.paths])
-    index, before = _load_index(shards, callbacks)
+    index, previous = _load_index(shards, callbacks)
     if index is None:
         records = {name: part.records for name, part in (parts or {}).items()}
         index = _build_index(shards, scan, records, callbacks)
         if parts is None:
-            _check_no_lost_records(shards, index, before)
+            _check_no_lost_records(shards, index, previous)
         _save_index(shards, index, callbacks)
     if parts is not None:
         check_record_counts(shards.folder, parts, index)
@@ -147,16 +147,16 @@ def stored_checksums(shards: ShardSet) -> dict[str, npt.NDArray[np.uint32]]:
 
 
 def _check_no_lost_records(
-    shards: ShardSet, index: Index, before: Mapping[str, tuple[int, Path]]
+    shards: ShardSet, index: Index, previous: Mapping[str, tuple[int, Path]]
 ) -> None:
     """Compare with the previous index: a shard truncated between two records looks complete."""
     faulty = {fault.file for fault in index.faults}
     for file in index.files:
-        records, stored = before.get(file.name, (0, Path()))
+        records, index_path = previous.get(file.name, (0, Path()))
         if file.records < records and file.name not in faulty:
             raise DataError(
                 f"{shards.folder / file.name}: {pluralize(file.records, 'record')}, but {records} "
-                f"when it was indexed; restore the shard, or remove {stored} to accept it"
+                f"when it was indexed; restore the shard, or remove {index_path} to accept it"
             )
 
 
@@ -188,7 +188,7 @@ def _load_index(
     """Load an index that is up to date; otherwise return the record counts of an outdated one."""
     now = [_stat_shard(path) for path in shards.paths]
     problems = []
-    before: dict[str, tuple[int, Path]] = {}
+    previous: dict[str, tuple[int, Path]] = {}
     for path in index_paths(shards):
         try:
             if not path.is_file():
@@ -203,27 +203,27 @@ def _load_index(
         changes += _describe_changes(index.files, now)
         if not changes:
             return index, {}
-        before = {file.name: (file.records, path) for file in index.files} | before
+        previous = {file.name: (file.records, path) for file in index.files} | previous
         hidden = len(changes) - _MAX_SHOWN_CHANGES
         more = f", and {hidden} more" if hidden > 0 else ""
         problems.append(f"{path}: out of date: {'; '.join(changes[:_MAX_SHOWN_CHANGES])}{more}")
     for problem in problems:
         callbacks.on_notice(f"{problem}; indexing the shards again")
-    return None, before
+    return None, previous
 
 
-def _describe_changes(then: Iterable[IndexedFile], now: list[IndexedFile]) -> list[str]:
-    before, after = ({file.name: file for file in files} for files in (then, now))
-    changes = [f"{name} is missing" for name in before if name not in after]
-    for name, file in after.items():
-        known = before.get(name)
+def _describe_changes(old_files: Iterable[IndexedFile], new_files: list[IndexedFile]) -> list[str]:
+    old, new = ({file.name: file for file in files} for files in (old_files, new_files))
+    changes = [f"{name} is missing" for name in old if name not in new]
+    for name, file in new.items():
+        known = old.get(name)
         if known is None:
             changes.append(f"{name} is new")
         elif known.bytes != file.bytes:
             changes.append(f"{name} has {file.bytes} bytes, had {known.bytes}")
         elif known.mtime_ns != file.mtime_ns:
             changes.append(f"{name} was modified")
-    if not changes and list(before) != list(after):
+    if not changes and list(old) != list(new):
         changes.append("the shards are in a different order")
     return changes
 
@@ -247,17 +247,17 @@ def _build_index(
 
 def scan_file(scan: Scan, path: Path, records: int = 0) -> ScannedShard:
     """Scan one shard, to which at least `records` were written; raise DataError if it fails."""
-    before = _stat_shard(path)
+    earlier = _stat_shard(path)
     with reading_errors(path):
         scanned = scan(path)
-    after = _stat_shard(path)
-    if before != after:
+    later = _stat_shard(path)
+    if earlier != later:
         raise DataError(
-            f"{printable(str(path))}: changed while it was indexed: {before.bytes} bytes before, "
-            f"{after.bytes} after; wait until it is completely written"
+            f"{printable(str(path))}: changed while it was indexed: {earlier.bytes} bytes before, "
+            f"{later.bytes} after; wait until it is completely written"
         )
     scanned.add_missing(records)
-    return IndexedFile(before.name, before.bytes, before.mtime_ns, len(scanned.label)), scanned
+    return IndexedFile(earlier.name, earlier.bytes, earlier.mtime_ns, len(scanned.label)), scanned
 
 
 def _save_index(shards: ShardSet, index: Index, callbacks: ProgressCallbacks) -> None:

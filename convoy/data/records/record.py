@@ -219,8 +219,8 @@ _SLACK = 0.01  # tolerated beyond 0 … 1, from rounding; clipped
 def invalid_boxes(boxes: Boxes) -> Iterator[tuple[int, str]]:
     """Yield the row of each invalid box, with the reason."""
     inside = np.abs(boxes - 0.5) <= 0.5 + _SLACK  # false for NaN
-    upright = boxes[:, :2] <= boxes[:, 2:]
-    for row in np.flatnonzero(~(inside.all(axis=1) & upright.all(axis=1))).tolist():
+    is_ordered = boxes[:, :2] <= boxes[:, 2:]
+    for row in np.flatnonzero(~(inside.all(axis=1) & is_ordered.all(axis=1))).tolist():
         corners = ", ".join(f"{corner:g}" for corner in boxes[row])
         is_fraction = inside[row].all()
         rule = "x1 ≤ x2 and y1 ≤ y2" if is_fraction else "fractions of width and height, 0 … 1"

@@ -134,12 +134,12 @@ def _check_no_duplicates(paths: Sequence[Path]) -> None:
 
 def _check_tar_names(folder: Path, split: Split, paths: list[Path]) -> None:
     """Require plain tar files of one prefix; if all are numbered, every number exists once."""
-    firsts = [
+    first_names = [
         next((path.name for path in paths if re.match(rf"{name}(?![a-z])", path.name)), None)
         for name in SPLIT_NAMES[split]
     ]
-    if len(firsts) > 1 and None not in firsts:
-        names = " and ".join(map(str, firsts))
+    if len(first_names) > 1 and None not in first_names:
+        names = " and ".join(map(str, first_names))
         raise ConfigError(f"{folder}: shards with two prefixes, {names}; keep one of them")
     for path in paths:
         if path.suffix != ".tar":

@@ -85,20 +85,20 @@ def iter_members(stream: BinaryIO, total: int) -> Iterator[TarMember]:
     _check_not_compressed(read_exactly(stream, 0, min(8, total)))
     offset = start = 0
     extended: dict[bytes, bytes] = {}  # values of extended headers for the next member
-    while (header := _header(stream, offset, total)) is not None:
+    while (header := _read_header(stream, offset, total)) is not None:
         type_flag, data = header[_TYPE_FLAG], offset + BLOCK_BYTES
-        size = _number(header[_SIZE], offset)
+        size = _parse_number(header[_SIZE], offset)
         if type_flag in _EXTENDED_HEADER_TYPES:
-            text = _extended_header(stream, data, size, total)
+            text = _read_extended_header(stream, data, size, total)
             if type_flag == b"L":
                 extended[b"path"] = text.partition(b"\0")[0]
             elif type_flag in (b"x", b"X"):
-                extended |= _pax_records(text, offset)
+                extended |= _parse_pax_records(text, offset)
             offset = data + _pad_to_block(size)
             continue
         if type_flag == b"S" or any(key.startswith(b"GNU.sparse") for key in extended):
             raise CorruptTarError(start, "a sparse member, which is not supported")
-        name = extended[b"path"] if b"path" in extended else _name(header)
+        name = extended[b"path"] if b"path" in extended else _parse_name(header)
         size = int(extended.get(b"size", size))
         is_old_folder = type_flag == b"\0" and name.endswith(b"/")
         has_data = type_flag not in _TYPES_WITHOUT_DATA and not is_old_folder
@@ -122,36 +122,37 @@ def _check_not_compressed(first_bytes: bytes) -> None:
             )
 
 
-def _header(stream: BinaryIO, offset: int, total: int) -> bytes | None:
+def _read_header(stream: BinaryIO, offset: int, total: int) -> bytes | None:
     """Read a header block; None for the end-of-archive marker, which only zeros may follow."""
-    left = total - offset
-    if left <= 0:
+    remaining = total - offset
+    if remaining <= 0:
         raise CorruptTarError(
             total, "no end-of-archive marker: truncated between two members, or unfinished"
         )
-    if left < BLOCK_BYTES:
-        raise CorruptTarError(offset, f"truncated inside a header: {left} bytes are left")
+    if remaining < BLOCK_BYTES:
+        raise CorruptTarError(offset, f"truncated inside a header: {remaining} bytes are left")
     header = read_exactly(stream, offset, BLOCK_BYTES)
     if header == bytes(BLOCK_BYTES):
         for start in range(offset, total, _CHUNK):
             if read_exactly(stream, start, min(_CHUNK, total - start)).strip(b"\0"):
                 reason = (
-                    f"{left} bytes follow the end-of-archive marker; were two files concatenated?"
+                    f"{remaining} bytes follow the end-of-archive marker; "
+                    "were two files concatenated?"
                 )
                 raise CorruptTarError(offset, reason, after_end_marker=True)
         return None
-    checksum = _number(header[_CHECKSUM], offset)
+    checksum = _parse_number(header[_CHECKSUM], offset)
     summed = header[: _CHECKSUM.start] + b" " * 8 + header[_CHECKSUM.stop :]
     # Some old writers summed signed bytes.
     high = sum(byte > 127 for byte in summed) if checksum != sum(summed) else 0
     if checksum != sum(summed) - 256 * high:
         raise CorruptTarError(
-            offset, f"not a member header, or a damaged one: {left} bytes are left"
+            offset, f"not a member header, or a damaged one: {remaining} bytes are left"
         )
     return header
 
 
-def _extended_header(stream: BinaryIO, data: int, size: int, total: int) -> bytes:
+def _read_extended_header(stream: BinaryIO, data: int, size: int, total: int) -> bytes:
     if size > _MAX_HEADER_BYTES:
         raise CorruptTarError(data, f"a header of {size} bytes; the limit is {_MAX_HEADER_BYTES}")
     if size > total - data:
@@ -161,7 +162,7 @@ def _extended_header(stream: BinaryIO, data: int, size: int, total: int) -> byte
     return read_exactly(stream, data, size)
 
 
-def _pax_records(text: bytes, offset: int) -> dict[bytes, bytes]:
+def _parse_pax_records(text: bytes, offset: int) -> dict[bytes, bytes]:
     """Parse records such as `22 path=0001.jpg\\n`, whose length includes itself."""
     records: dict[bytes, bytes] = {}
     start = 0
@@ -178,14 +179,14 @@ def _pax_records(text: bytes, offset: int) -> dict[bytes, bytes]:
     return records
 
 
-def _name(header: bytes) -> bytes:
+def _parse_name(header: bytes) -> bytes:
     name = header[:100].partition(b"\0")[0]
     prefix = header[_PREFIX].partition(b"\0")[0]
     # The GNU format uses those bytes differently.
     return prefix + b"/" + name if prefix and header[_MAGIC] == b"ustar\0" else name
 
 
-def _number(field: bytes, offset: int) -> int:
+def _parse_number(field: bytes, offset: int) -> int:
     """Parse octal digits, or for large numbers a marker and binary bytes."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:])
@@ -234,9 +235,9 @@ def iter_samples(members: Iterator[TarMember]) -> Iterator[TarSample]:
             if suffix in sample.parts:
                 sample.repeated_suffix = suffix
             sample.parts[suffix] = member
-    except CorruptTarError as damage:
-        if sample is not None and not damage.after_end_marker:
-            raise CorruptTarError(sample.start, str(damage)) from damage
+    except CorruptTarError as error:
+        if sample is not None and not error.after_end_marker:
+            raise CorruptTarError(sample.start, str(error)) from error
         if sample is not None:
             yield sample
         raise
@@ -254,30 +255,34 @@ def scan_shard(path: Path) -> ShardScan:
 
 
 def scan_stream(stream: BinaryIO, total: int) -> ShardScan:
-    """Scan all samples in `total` bytes; everything from the first damage on is one bad record."""
+    """Scan all samples in `total` bytes; the rest after an invalid header is one bad record."""
     scan = ShardScan(with_checksums=True)
     try:
         for sample in iter_samples(iter_members(stream, total)):
             _scan_sample(stream, sample, scan)
-    except CorruptTarError as damage:
-        scan.add_bad(damage.offset, total - damage.offset, str(damage))
+    except CorruptTarError as error:
+        scan.add_bad(error.offset, total - error.offset, str(error))
     return scan
 
 
 def _scan_sample(stream: BinaryIO, sample: TarSample, scan: ShardScan) -> None:
     offset, size = sample.start, 0
     try:
-        image = _image(sample)
+        image = _find_image(sample)
         offset, size = image.offset, image.size
-        label = _label(read_text(stream, sample, b"cls"))
-        boxes = _boxes(read_text(stream, sample, b"json")) if b"json" in sample.parts else NO_BOXES
+        label = _parse_label(read_text(stream, sample, b"cls"))
+        boxes = (
+            _parse_boxes(read_text(stream, sample, b"json"))
+            if b"json" in sample.parts
+            else NO_BOXES
+        )
         crc = google_crc32c.value(read_exactly(stream, offset, size))
         scan.add(offset, size, label, boxes, crc)
     except BadContentError as error:
         scan.add_bad(offset, size, f"sample {_quoted(sample.key)} {error}")
 
 
-def _image(sample: TarSample) -> TarMember:
+def _find_image(sample: TarSample) -> TarMember:
     images = [member for suffix, member in sample.parts.items() if suffix in IMAGE_EXTENSIONS]
     if sample.repeated_suffix is not None:
         suffix = printable(sample.repeated_suffix.decode(errors="replace"))
@@ -307,16 +312,18 @@ def read_text(stream: BinaryIO, sample: TarSample, suffix: bytes) -> bytes:
     return read_exactly(stream, member.offset, member.size)
 
 
-def _label(text: bytes) -> int:
+def _parse_label(text: bytes) -> int:
     if not _LABEL.fullmatch(text):
-        raise BadContentError(f"has the label {_quoted(text)}, which is not a whole number from 0")
+        raise BadContentError(
+            f"has the label {_quoted(text)}, which is not an integer of at least 0"
+        )
     label = int(text)
     if label >= MAX_CLASSES:
         raise BadContentError(f"has the label {label}; the limit is {MAX_CLASSES - 1}")
     return label
 
 
-def _boxes(text: bytes) -> Boxes:
+def _parse_boxes(text: bytes) -> Boxes:
     """Parse `{"bbox": null}`, one box or several; other entries are ignored."""
     try:
         table = json.loads(text)

@@ -188,17 +188,21 @@ def masked_crc(data: bytes | ByteArray) -> int:
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
 
 
-def detect_compression(start: bytes) -> str | None:
+def detect_compression(first_bytes: bytes) -> str | None:
     """Detect the compression of a shard from its first bytes; None if it is not compressed."""
-    if len(start) < 2 or (
-        len(start) >= HEADER_BYTES
-        and _HEADER.unpack(start[:HEADER_BYTES])[1] == masked_crc(start[:8])
+    if len(first_bytes) < 2 or (
+        len(first_bytes) >= HEADER_BYTES
+        and _HEADER.unpack(first_bytes[:HEADER_BYTES])[1] == masked_crc(first_bytes[:8])
     ):
         return None
-    if start[:2] == b"\x1f\x8b":
+    if first_bytes[:2] == b"\x1f\x8b":
         return "gzip"
     # A zlib stream: deflate with a 32 KiB window, and a first 16-bit number divisible by 31.
-    return "zlib" if start[0] == 0x78 and int.from_bytes(start[:2], "big") % 31 == 0 else None
+    return (
+        "zlib"
+        if first_bytes[0] == 0x78 and int.from_bytes(first_bytes[:2], "big") % 31 == 0
+        else None
+    )
 
 
 _BYTE_STRINGS, _FLOATS, _INTEGERS = 1, 2, 3

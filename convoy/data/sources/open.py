@@ -64,9 +64,9 @@ def _cached(records: Records, config: DataConfig) -> Records:
 def fingerprint(source: Source) -> str:
     """Hash every label and a few images (pixels or encoded bytes) to identify the data."""
     ids = np.arange(len(source), dtype=np.int64)
-    few = ids[:: max(1, len(source) // _FINGERPRINT_IMAGES)]
+    hashed_ids = ids[:: max(1, len(source) // _FINGERPRINT_IMAGES)]
     content = hashlib.sha256(np.ascontiguousarray(source.labels(ids)).tobytes())
-    content.update(source.content(few))
+    content.update(source.content(hashed_ids))
     return content.hexdigest()
 
 

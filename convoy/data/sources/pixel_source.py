@@ -147,8 +147,8 @@ def _make_pool(images: int, size: int, seed: int) -> Pixels:
     image_bytes = size * size * 3
     images = min(images, max(1, _MAX_POOL_BYTES // image_bytes))
     words = np.arange(-(-image_bytes // 8))
-    drawn = rng.bits(rng.key(seed, "generated"), np.arange(images)[:, None], words)
-    raw = drawn.astype("<u8", copy=False).view(np.uint8)[:, :image_bytes]
+    rand = rng.bits(rng.key(seed, "generated"), np.arange(images)[:, None], words)
+    raw = rand.astype("<u8", copy=False).view(np.uint8)[:, :image_bytes]
     # 256 values map to 255, so one is twice as frequent, which does not matter here.
     pool = (raw.astype(np.uint16) * 255 >> 8).astype(np.uint8)
     return pool.reshape(images, size, size, 3)

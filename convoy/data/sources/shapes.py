@@ -101,8 +101,8 @@ class SceneRng:
         self.ids = ids[:, None, None]
 
     def uniform(self, name: str, low: float, high: float) -> FloatGrid:
-        drawn = uniform(key(*self.stream, name), self.ids)
-        return (low + (high - low) * drawn).astype(np.float32)
+        rand = uniform(key(*self.stream, name), self.ids)
+        return (low + (high - low) * rand).astype(np.float32)
 
     def bernoulli(self, name: str, probability: float) -> FloatGrid:
         """Return 1 with this probability, else 0."""
@@ -116,8 +116,8 @@ class SceneRng:
         """Return random bytes: (channels, batch, height, width)."""
         values = channels * size * size
         words = np.arange(-(-values // 8))
-        drawn = bits(key(*self.stream, "noise"), self.ids[:, 0], words)
-        noise_bytes = drawn.astype("<u8", copy=False).view(np.uint8)[:, :values]
+        rand = bits(key(*self.stream, "noise"), self.ids[:, 0], words)
+        noise_bytes = rand.astype("<u8", copy=False).view(np.uint8)[:, :values]
         return noise_bytes.reshape(-1, channels, size, size).swapaxes(0, 1)
 
 
@@ -143,7 +143,7 @@ class PixelGrid(NamedTuple):
 
 
 def pixel_grid(size: int) -> PixelGrid:
-    """Return the grid of the image: −1 … 1 from edge to edge, to the right and upwards."""
+    """Return the grid of the image: x to the right and y upwards, −1 and 1 at the edges."""
     centers = ((np.arange(size) + 0.5) * (2.0 / size) - 1.0).astype(np.float32)
     return PixelGrid(centers[None, None, :], -centers[None, :, None], _UNIT * (2.0 / size))
 

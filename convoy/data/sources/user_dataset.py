@@ -130,7 +130,7 @@ class DatasetSource(Source):
             known = [self.item(index, 0, 0)[1] for index in range(len(self))]
         labels = np.asarray(known)
         if labels.shape != (len(self),) or labels.dtype.kind not in "iu" or labels.min() < 0:
-            raise DataError(f"{self.name}: labels must be whole numbers from 0, one per item")
+            raise DataError(f"{self.name}: labels must be integers of at least 0, one per item")
         return labels.astype(np.int64)
 
     def _find_class_names(self) -> tuple[str, ...]:

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from support.small_photos import jpeg, write_photos
 
 from convoy.data.progress import ProgressCallbacks
 from convoy.data.records.folder import ImageFolder, open_folder
 from convoy.data.records.open import available_splits, find_split, open_records
 from convoy.data.source import Split
 from convoy.errors import ConfigError
-from support.small_photos import jpeg, write_photos
 
 COUNTS = {"cat": 9, "dog": 2, "eel": 1, "fox": 40}
 
