@@ -158,7 +158,8 @@ class DataConfig:
     crop_rule: str = crop_option(
         "pytorch",
         "Area of random crops from imagenet, as in Graphcore's example of that name: pytorch "
-        "8–100 % of the image, tensorflow 5–100 %.",
+        "8–100 % of the image, tensorflow 5–100 %. tensorflow also rounds the position of "
+        "validation crops down.",
         choices=("pytorch", "tensorflow"),
     )
     use_bbox_info: bool = crop_option(

@@ -1,7 +1,7 @@
 """Crop windows for a batch at once, with or without object bounding boxes."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -221,10 +221,24 @@ class CenterCropPlan(NamedTuple):
     left: int
 
 
-def center_crop(height: int, width: int, size: int) -> CenterCropPlan:
+# Where the crop starts if the surplus of pixels is odd: rounded to even as in torchvision, or down.
+CenterRule = Literal["center", "center-floor"]
+
+
+def center_rule(crop_rule: str) -> CenterRule:
+    """The rule of validation crops that belongs to a rule of random crops."""
+    return "center-floor" if crop_rule == "tensorflow" else "center"
+
+
+def center_crop(height: int, width: int, size: int, rule: CenterRule = "center") -> CenterCropPlan:
     """Plan to resize the shorter side to 256/224 of the size and crop the center."""
     short, shorter_side = size * 256 // 224, min(height, width)
     tall, wide = (min(side, _MAX_ASPECT_RATIO * shorter_side) for side in (height, width))
     window = Window((width - wide) // 2, (height - tall) // 2, wide, tall)
     tall, wide = tall * short // shorter_side, wide * short // shorter_side
-    return CenterCropPlan(window, tall, wide, (tall - size) // 2, (wide - size) // 2)
+    top, left = (_center_offset(side - size, rule) for side in (tall, wide))
+    return CenterCropPlan(window, tall, wide, top, left)
+
+
+def _center_offset(surplus: int, rule: CenterRule) -> int:
+    return surplus // 2 if rule == "center-floor" else round(surplus / 2)
