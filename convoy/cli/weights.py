@@ -95,7 +95,7 @@ def run_export(argv: list[str]) -> int:
     add = parser.add_argument
     add("source", metavar="RUN-or-checkpoint")
     add("--format", choices=list(FORMAT_SUFFIXES), default="safetensors")
-    add("--naming", choices=NAMINGS, help="state_dict keys of the safetensors file")
+    add("--naming", choices=NAMINGS, help="state_dict keys [of a library that has it]")
     add("--override", action="store_true", help="overwrite an existing file")
     add("--json", action="store_true", help="print the result as JSON")
     add_config_arguments(parser)
