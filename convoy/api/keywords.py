@@ -201,7 +201,7 @@ class RunOptions(TypedDict, total=False):
     lars_eeta: float
     """Trust coefficient of LARS."""
     lars_weight_decay: float | None
-    """Weight decay inside LARS."""
+    """Weight decay inside LARS, of every parameter that LARS scales."""
     lars_skip_list: Sequence[str]
     """Parameters that LARS does not scale, given as substrings of parameter names; gamma and …"""
     loss_velocity_scaling_ratio: float

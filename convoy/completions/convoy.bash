@@ -22,7 +22,7 @@ _convoy_options() { # verb → options, older
     'data fetch') options='--help --data-dir' ;;
     'data bench') options="--help --elements --no-copy --doctor --model-rate --json --config --config-path --dialect --help-all $_convoy_run" older=$_convoy_older ;;
     'data show') options="--help --rows --columns --split --override --config --config-path --dialect --help-all $_convoy_run" older=$_convoy_older ;;
-    'import') options="--help --json --config --config-path --dialect --help-all $_convoy_run" older=$_convoy_older ;;
+    'import') options="--help --architecture --json --config --config-path --dialect --help-all $_convoy_run" older=$_convoy_older ;;
     'export') options="--help --format --naming --override --json --config --config-path --dialect --help-all $_convoy_run" older=$_convoy_older ;;
     'models') options='--help --splits --json' ;;
     'configs') options='--help --json' ;;

@@ -184,7 +184,8 @@ class DataConfig:
     crop_rule: str = crop_option(
         "pytorch",
         "Scale of random resized crops (imagenet only), as in Graphcore's examples: pytorch 8–100 "
-        "% of the image area, tensorflow 5–100 %.",
+        "% of the image area, tensorflow 5–100 %. tensorflow also rounds the position of "
+        "validation crops down.",
         choices=("pytorch", "tensorflow"),
     )
     use_bbox_info: bool = crop_option(
