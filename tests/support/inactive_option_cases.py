@@ -367,6 +367,17 @@ INACTIVE_CASES: list[Case] = [
     ),
     ({"data_dir": "DATA"}, "--data-dir", "with --data shapes: there are no files to read"),
     (
+        {"validation_share": 0.2},
+        "--validation-share",
+        "with --data shapes: only imagenet has image files",
+    ),
+    ({"warmup_prefix": True, "warmup_epoch": 0}, "--warmup-prefix", "with --warmup-epoch 0"),
+    (
+        {"warmup_prefix": True, "lr_schedule": "step"},
+        "--warmup-prefix",
+        "with --lr-schedule step",
+    ),
+    (
         {"augment": True, "data": "generated"},
         "--augment",
         "with --data generated: the dataset has no random crops and flips",

@@ -17,6 +17,7 @@ from convoy.data.sources.shapes import ShapesSource
 from convoy.data.sources.user_dataset import USER_DATA
 from convoy.errors import ConfigError
 from convoy.models.network import NetworkPlan
+from convoy.text import printable, quote_shortened
 
 _FINGERPRINT_IMAGES = 64
 _MEGABYTE = 10**6
@@ -79,9 +80,13 @@ def _num_samples(config: DataConfig, split: Split) -> int:
 
 def recognize_data(folder: Path) -> str:
     """Return the name of the dataset whose files a folder contains."""
-    if not folder.is_dir():
-        problem = "not a folder" if folder.exists() else "no such folder"
-        raise ConfigError(f"--data-dir {folder}: {problem}")
+    try:
+        if not folder.is_dir():
+            problem = "not a folder" if folder.exists() else "no such folder"
+            raise ConfigError(f"--data-dir {printable(str(folder))}: {problem}")
+    except (OSError, ValueError) as error:  # a name too long, or with a null byte
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"--data-dir {quote_shortened(str(folder))}: {reason}") from error
     cifar_format = find_cifar_format(folder)
     if cifar_format is not None:
         return cifar_format.name
