@@ -169,10 +169,10 @@ def _fresh_network_request(options: UserOptions) -> RequestedOptions:
 
 
 def _run_request(options: UserOptions, run: Settings) -> RequestedOptions:
-    """Return the request for a run; a checkpoint without its run may use a named configuration."""
+    """Return the request for a run or a checkpoint; options replace those of the run."""
     problems = []
     if setting_values(options.settings).get("random_weights"):
-        text = "validates a new network; remove it, or remove the run"
+        text = "validates a newly initialized network and cannot be combined with a run"
         problems.append(Problem("--random-weights", text))
     return options.to_request(problems, run_settings=run)
 

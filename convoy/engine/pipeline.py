@@ -112,7 +112,9 @@ class Pipeline:
             self.infeed.assign(InfeedShare(layout.replica, layout.replicas, count))
         if self.outfeed is not None:
             last = self.nodes[-1][0].device
-            self.outfeed.connect(layout.exchange(last), is_source=layout.has(self.nodes[-1][0]))
+            self.outfeed.connect(
+                layout.make_gatherer(last), is_source=layout.has(self.nodes[-1][0])
+            )
 
 
 def _forward_only(table: Timetable) -> Timetable:

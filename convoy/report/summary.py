@@ -88,7 +88,7 @@ class Summary:
 
     @property
     def final_exit_reason(self) -> str:
-        """The exit reason of the last phase that was due."""
+        """The exit reason of the run, including fine-tuning if training is done."""
         if self.exit_reason != "done" or self.fine_tune is None:
             return self.exit_reason
         return self.fine_tune.exit_reason
