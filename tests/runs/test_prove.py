@@ -73,7 +73,7 @@ def test_the_result_is_printed_as_a_table(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert lines[0].startswith("layout ")
     assert lines[1].startswith("1 × 1 ")
-    assert "layouts with exact reduction have bit-identical weights" in lines[-1]
+    assert "runs with exact reduction have bit-identical weights" in lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -133,4 +133,4 @@ def test_a_layout_with_different_weights_is_a_failure(monkeypatch: pytest.Monkey
 
     assert result.code == 5
     assert "no: differs by" in result.out
-    assert "2 of 3 layouts with exact reduction differ from the first" in result.out
+    assert "2 of 3 runs with exact reduction differ from the first" in result.out
