@@ -187,7 +187,7 @@ def test_all_problems_are_reported_in_one_error() -> None:
         "unknown option --lrr",
         "x.yaml, line 3: lr is odd",
         "environment DATA_DIR contains t",
-        "--model 'resnet51' is unknown;",
+        "--model 'resnet51' is unknown; ",
         "--epochs and --updates both set",
     ]
 

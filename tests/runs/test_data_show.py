@@ -100,7 +100,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     assert result.err.splitlines() == [
         "convoy: --rows must be at least 1, got 0",
         "convoy: --columns must be at least 1, got -1",
-        "convoy: --epoch must be an integer here, got 1.5",
+        "convoy: --epochs must be an integer here, got 1.5",
         f"convoy: --output {tmp_path / 'x.jpg'} is not a valid output file; "
         "its name must end in .png",
     ]

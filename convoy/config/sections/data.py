@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from convoy.config.option import Run, condition, option, option_is, option_is_not, runtime_option
+from convoy.config.option import Run, condition, option, option_is_not, runtime_option
 from convoy.registry import Registry
 
 

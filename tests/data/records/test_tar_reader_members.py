@@ -195,7 +195,7 @@ def header(type_flag: bytes, size: int, content: bytes = b"") -> bytes:
         (header(b"S", 0), "a sparse member"),
         (header(b"x", 22, b"22 GNU.sparse.major=1\n") + header(b"0", 0), "a sparse member"),
         (header(b"0", 2**70), "truncated inside a member"),
-        (b"no tar at all".ljust(512), "not a member header, or a damaged one: 1536 bytes"),
+        (b"no tar at all".ljust(512), "not a member header, or a damaged one; 1536 bytes"),
         (b"x" * 512, "a header with an invalid number"),
     ],
 )
