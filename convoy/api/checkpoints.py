@@ -234,7 +234,7 @@ class ExportArguments:
     naming: str | None = None  # for safetensors; the default is torchvision
     output: str | None = None
     batch_size: int | None = None  # None: any
-    override: bool = False  # overwrite an existing file
+    overwrite: bool = False  # overwrite an existing file
 
 
 def export(
@@ -245,7 +245,7 @@ def export(
     format: ExportFormat = "safetensors",
     naming: Naming | None = None,
     batch_size: int | None = None,
-    override: bool = False,
+    overwrite: bool = False,
 ) -> "ExportResult":
     """Export a checkpoint, or the newest valid checkpoint of a run.
 
@@ -256,10 +256,10 @@ def export(
         format: Weights as safetensors, a torch.export program, or ONNX.
         naming: Names of the weights in safetensors.
         batch_size: Batch size of the exported program; None makes it dynamic.
-        override: Overwrite an existing file.
+        overwrite: Overwrite an existing file.
     """
     path = None if output is None else str(Path(output))
-    arguments = ExportArguments(format, naming, path, batch_size, override)
+    arguments = ExportArguments(format, naming, path, batch_size, overwrite)
     _, names = register_objects(model, None)
     return export_checkpoint(Path(source), options_from_keywords(names), arguments)
 
@@ -277,7 +277,7 @@ def export_checkpoint(
     from convoy.run.import_export import export as write_export
 
     naming = arguments.naming or NAMINGS[0]
-    request = ExportRequest(form, naming, Path(output), arguments.batch_size, arguments.override)
+    request = ExportRequest(form, naming, Path(output), arguments.batch_size, arguments.overwrite)
     return write_export(resolved.config, source, request)
 
 

@@ -280,8 +280,8 @@ def _check_keywords(index: int, form: ArgumentForm) -> None:
     names = form.keywords
     if repeated := {name for name in names if names.count(name) > 1}:
         raise ValueError(
-            f"several branches of stage {index} return {', '.join(sorted(repeated))}; each needs "
-            "other names"
+            f"several branches of stage {index} return {', '.join(sorted(repeated))}; the keys "
+            "of the branches must be different"
         )
 
 

@@ -174,7 +174,10 @@ def _check_arguments(
         if element is not None:
             passed += f" and an element {describe_structure(element)}"
             if _accepts(signature, carried):
-                text = f"{name} takes no element of the infeed; remove the infeed or take it"
+                text = (
+                    f"{name} has no argument for an element of the infeed; add one, or remove "
+                    "the infeed"
+                )
                 raise ValueError(text) from error
         needed = ", ".join(signature.parameters) or "nothing"
         raise TypeError(f"{name} takes ({needed}), but got {passed}: {error}") from error

@@ -383,7 +383,7 @@ def _check_owners(
 def _check_sharing(tensor: Tensor, first: StageNode, second: StageNode) -> None:
     if first.device == second.device:
         return
-    solution = "give both one device in device_mapping"
+    solution = "assign both to the same device in device_mapping"
     if first.index == second.index:
         solution = "concurrent stages need separate parameters"
     raise ValueError(

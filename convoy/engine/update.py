@@ -160,7 +160,7 @@ class Update:
         Gradients are not reduced: the first non-finite value occurs earlier.
         """
         traps = self.guard.traps
-        assert traps is not None, "no traps to arm"
+        assert traps is not None, "the step guard has no traps"
         traps.rewind_to(context.update)
         with traps.armed():
             self.pipeline.run(micro_batches, context.loss_scale)

@@ -13,6 +13,7 @@ from convoy.events import Averaged
 from convoy.files import write_atomically
 from convoy.report.format import (
     describe_average,
+    describe_reason,
     format_duration,
     format_percent,
     format_throughput,
@@ -211,7 +212,7 @@ def _fine_tune_line(tuned: FineTuneSummary) -> str:
 
 
 def _incomplete(exit_reason: str) -> str:
-    return "" if exit_reason == "done" else f" ({exit_reason}, not complete)"
+    return "" if exit_reason == "done" else f" (stopped: {describe_reason(exit_reason)})"
 
 
 def _model_line(summary: Summary) -> str:

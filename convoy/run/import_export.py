@@ -111,7 +111,7 @@ class ExportRequest:
     naming: str
     output: Path
     batch_size: int | None  # None: any
-    override: bool
+    overwrite: bool
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class ExportResult:
 
 def export(config: RunConfig, source: Path, request: ExportRequest) -> ExportResult:
     """Export a checkpoint: the given one, or the newest valid one of a run."""
-    check_output(request.output, request.override)
+    check_output(request.output, request.overwrite)
     checkpoint, plan = find_checkpoint(source), plan_network(config)
     network = build_network(plan, config.data.seed, torch.device("cpu"))
     check_match(checkpoint.contents.model, network.tensors())
