@@ -114,7 +114,7 @@ def event_to_json(event: Event) -> dict[str, Any]:
 
 
 def event_from_json(record: dict[str, Any]) -> Event:
-    """The event that `event_to_json` converted."""
+    """Convert a record back to an event; the inverse of `event_to_json`."""
     values = dict(record)
     return _EVENT_TYPES[values.pop("event")](**values)
 

@@ -61,11 +61,11 @@ def write_atomically(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
         file.writelines(chunks)
 
 
-def check_output(path: Path, override: bool) -> None:
+def check_output(path: Path, overwrite: bool) -> None:
     if path.is_dir():
         raise ConfigError(f"--output {path} is a folder; specify a file")
-    if path.exists() and not override:
-        raise ConfigError(f"{path} already exists; choose another --output, or add --override")
+    if path.exists() and not overwrite:
+        raise ConfigError(f"{path} already exists; choose another --output, or add --overwrite")
 
 
 def sync_folder(path: Path) -> None:

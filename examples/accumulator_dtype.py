@@ -1,10 +1,10 @@
-"""Accumulate gradients in another dtype than the weights, with an optimizer that casts them.
+"""Accumulate gradients in a different dtype than the weights, with an optimizer that casts them.
 
 python examples/accumulator_dtype.py
 
-The weights are bfloat16; a sum of many micro-batches in bfloat16 loses the small ones, so the
-gradients are summed in float32. They reach the optimizer as float32. Adam needs the dtype of the
-weights, so a subclass casts them.
+The weights are bfloat16. A sum over many micro-batches in bfloat16 loses small gradients, so they
+are summed in float32, and the optimizer receives them as float32. Adam needs gradients of the dtype
+of the weights, so a subclass casts them.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from torch import nn
 
 import convoy
 
-COUNT = 32
+MICRO_BATCHES = 32
 
 
 class CastingAdam(torch.optim.Adam):
@@ -37,9 +37,9 @@ def main(updates: int = 10) -> tuple[torch.dtype | None, list[float]]:
     outfeed = convoy.Outfeed()
     pipeline = convoy.pipeline(
         [network[:2], network[2]],
-        convoy.Infeed(torch.randn(updates * COUNT, 8, 16).bfloat16()),
+        convoy.Infeed(torch.randn(updates * MICRO_BATCHES, 8, 16).bfloat16()),
         outfeed,
-        gradient_accumulation=COUNT,
+        gradient_accumulation=MICRO_BATCHES,
         repeat_count=updates,
         optimizer=optimizer,
         loss_fn=lambda outputs: (outputs - 1).square().mean(),
@@ -49,7 +49,7 @@ def main(updates: int = 10) -> tuple[torch.dtype | None, list[float]]:
         accumulate_outfeed_dtype=torch.float32,
     )
     pipeline()
-    losses = [float(total) / COUNT for total in outfeed.dequeue()]
+    losses = [float(total) / MICRO_BATCHES for total in outfeed.dequeue()]
     print(f"weights {network[0].weight.dtype}, gradients {optimizer.received}")
     print(f"loss {losses[0]:.3f} → {losses[-1]:.3f}")
     return optimizer.received, losses

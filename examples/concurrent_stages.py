@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import convoy
 
-COUNT = 6
+MICRO_BATCHES = 6
 
 
 def train(concurrent: bool, updates: int) -> str:
@@ -34,8 +34,8 @@ def train(concurrent: bool, updates: int) -> str:
     weights = [*nn.ModuleList([stem, narrow, wide, head]).parameters()]
     pipeline = convoy.pipeline(
         [stem, [narrow, wide] if concurrent else one_after_the_other, join],
-        convoy.Infeed(torch.randn(updates * COUNT, 4, 3, 8, 8)),
-        gradient_accumulation=COUNT,
+        convoy.Infeed(torch.randn(updates * MICRO_BATCHES, 4, 3, 8, 8)),
+        gradient_accumulation=MICRO_BATCHES,
         repeat_count=updates,
         optimizer=torch.optim.SGD(weights, lr=0.1),
         loss_fn=lambda outputs: (outputs - 1).square().mean(),

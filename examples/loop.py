@@ -2,7 +2,7 @@
 
 python examples/loop.py
 
-Between iterations, the caller receives only what the loop puts into the outfeed.
+While the loop runs, the caller receives only the results that it enqueues in the outfeed.
 """
 
 import numpy as np

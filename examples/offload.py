@@ -2,8 +2,8 @@
 
 python examples/offload.py
 
-On a CPU the state is in files that are mapped into memory, on an accelerator in the memory of the
-host. The update reads it, so the weights are bitwise identical.
+For a CPU the state is in memory-mapped files, for an accelerator in host memory. Offloading does
+not change its values, so the weights are bitwise identical.
 """
 
 import torch

@@ -3,7 +3,7 @@
 python examples/own_network.py
 
 A stage can start at any layer of a torch.nn.Sequential. Batch norm and dropout are replaced by
-convoy's layers, so the weights are bitwise identical to those of one device.
+convoy's layers, so the weights are bitwise identical to those of a run on one device.
 """
 
 from torch import Tensor, nn

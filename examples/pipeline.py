@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 import convoy
 
-COUNT = 8  # micro-batches of an update
+MICRO_BATCHES = 8  # of an update, per replica
 
 
 def main(updates: int = 20) -> str:
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    inputs = torch.randn(2 * updates * COUNT, 16, 8)  # for up to two replicas
+    inputs = torch.randn(2 * updates * MICRO_BATCHES, 16, 8)  # for up to two replicas
     labels = (inputs[..., 0] > inputs[..., 1]).long()
     encoder, classifier = nn.Sequential(nn.Linear(8, 64), nn.ReLU()), nn.Linear(64, 2)
 
@@ -40,7 +40,7 @@ def main(updates: int = 20) -> str:
         [encode, classify],
         convoy.Infeed((inputs, labels)),
         outfeed,
-        gradient_accumulation=COUNT,
+        gradient_accumulation=MICRO_BATCHES,
         repeat_count=updates,
         optimizer=torch.optim.SGD(parameters, lr=0.2, momentum=0.9),
         loss_fn=lambda loss, **_: loss,
@@ -48,7 +48,7 @@ def main(updates: int = 20) -> str:
     )
     pipeline()
     pipeline.sync_modules()  # all processes get all weights
-    loss, accuracy = (total[-1].mean() / COUNT for total in outfeed.dequeue().values())
+    loss, accuracy = (total[-1].mean() / MICRO_BATCHES for total in outfeed.dequeue().values())
     digest = hashlib.sha256(b"".join(p.detach().numpy() for p in parameters)).hexdigest()
     if os.environ.get("RANK", "0") == "0":
         print(f"{pipeline.draw()}\nloss {loss:.3f}, accuracy {accuracy:.1%}, weights {digest[:16]}")

@@ -26,7 +26,7 @@ def main(updates: int = 10) -> Tensor:
     optimizer = convoy.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
         gradient_accumulation=MICRO_BATCHES // replicas,
-        shard_optimizer=True,  # each replica has the momentum of its share of the parameters
+        shard_optimizer=True,  # each replica stores the momentum of some of the parameters
     )
     infeed, outfeed = convoy.Infeed((inputs, targets)), convoy.Outfeed()
 

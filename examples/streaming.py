@@ -1,4 +1,4 @@
-"""Read results while the program runs: a thread prints each loss as it leaves the loop.
+"""Read results while the program runs: a thread prints each loss while the loop continues.
 
 python examples/streaming.py
 """

@@ -169,10 +169,10 @@ def _fresh_network_request(options: UserOptions) -> RequestedOptions:
 
 
 def _run_request(options: UserOptions, run: Settings) -> RequestedOptions:
-    """Return the request for a run; a checkpoint without its run may use a named configuration."""
+    """Return the request for a run or a checkpoint; options replace those of the run."""
     problems = []
     if setting_values(options.settings).get("random_weights"):
-        text = "validates a new network; remove it, or remove the run"
+        text = "validates a newly initialized network and cannot be combined with a run"
         problems.append(Problem("--random-weights", text))
     return options.to_request(problems, run_settings=run)
 
@@ -234,7 +234,7 @@ class ExportArguments:
     naming: str | None = None  # for safetensors; None: of a library that has the network
     output: str | None = None
     batch_size: int | None = None  # None: any
-    override: bool = False  # overwrite an existing file
+    overwrite: bool = False  # overwrite an existing file
 
 
 def export(
@@ -245,7 +245,7 @@ def export(
     format: ExportFormat = "safetensors",
     naming: Naming | None = None,
     batch_size: int | None = None,
-    override: bool = False,
+    overwrite: bool = False,
 ) -> "ExportResult":
     """Export a checkpoint, or the newest valid checkpoint of a run.
 
@@ -257,10 +257,10 @@ def export(
         naming: Names of the weights in safetensors. The default is that of torchvision or timm if
             the library has this network, else convoy's.
         batch_size: Batch size of the exported program; None makes it dynamic.
-        override: Overwrite an existing file.
+        overwrite: Overwrite an existing file.
     """
     path = None if output is None else str(Path(output))
-    arguments = ExportArguments(format, naming, path, batch_size, override)
+    arguments = ExportArguments(format, naming, path, batch_size, overwrite)
     _, names = register_objects(model, None)
     return export_checkpoint(Path(source), options_from_keywords(names), arguments)
 
@@ -278,7 +278,7 @@ def export_checkpoint(
     from convoy.run.import_export import export as write_export
 
     request = ExportRequest(
-        form, arguments.naming, Path(output), arguments.batch_size, arguments.override
+        form, arguments.naming, Path(output), arguments.batch_size, arguments.overwrite
     )
     return write_export(resolved.config, source, request)
 

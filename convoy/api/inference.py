@@ -88,7 +88,7 @@ def predict(
         images: One image or several: paths, bytes of files, PIL images or arrays.
         top_k: Number of classes to return for each image.
         batch_size: Number of images to run at a time.
-        device: Where to run the network, if it is loaded here.
+        device: Device to load the network to; a network from `load` stays on its device.
 
     Raises:
         DataError: An image cannot be read.

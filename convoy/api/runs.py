@@ -78,7 +78,7 @@ class Run(os.PathLike[str]):
         return find_checkpoints(self.path)[0]
 
     def plot(self, file: PathLike | None = None) -> "Figure":
-        """Draw loss and accuracy over epochs; write the figure to `file` if it is requested.
+        """Draw loss and accuracy over epochs; if `file` is given, also save the figure.
 
         Requires the extra `plot`.
         """
@@ -160,7 +160,7 @@ def train(
         The run, also if it was stopped by `stop_after`.
 
     Raises:
-        ConvoyError: The run could not start or failed; each subclass has one kind of reason.
+        ConvoyError: The run could not start or failed; each subclass is one kind of failure.
         KeyboardInterrupt: Ctrl-C was pressed. The state is saved, and `resume` continues. A second
             Ctrl-C stops at once, without saving.
         SystemExit: The process received SIGTERM. The state is saved.

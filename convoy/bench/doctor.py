@@ -16,7 +16,7 @@ from convoy.bench.feed import (
     StepCost,
     TimedFeed,
     simulate_model,
-    train_without_learning,
+    train_with_zero_lr,
 )
 from convoy.config.resolve import inactive_options
 from convoy.config.schema import COMMAND_LINE, RunConfig, Setting, option_table
@@ -214,8 +214,9 @@ class Candidate:
 
     @property
     def flag_text(self) -> str:
-        """As typed on the command line."""
-        return " ".join(option_table()[self.option].to_cli_args(self.value))
+        """The command-line flag with its value, under the name that help shows."""
+        row = option_table()[self.option]
+        return " ".join(row.to_cli_args(self.value)).replace(row.flag, row.shown_flag)
 
     @property
     def affects_weights(self) -> bool:
@@ -390,4 +391,4 @@ def _open_consumer(opened: OpenFeed, rate: float | None) -> Iterator[Consumer]:
         join_run(World.single_process(), opened.plan) as context,
     ):
         parts = build(context, opened.source, None, Path(scratch))
-        yield partial(train_without_learning, parts.trainer)
+        yield partial(train_with_zero_lr, parts.trainer)

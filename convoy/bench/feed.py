@@ -112,7 +112,7 @@ def simulate_model(images_per_second: float, micro_batches: Iterable[MicroBatch]
             sleep(remaining)
 
 
-def train_without_learning(trainer: Trainer, micro_batches: Iterable[MicroBatch]) -> None:
+def train_with_zero_lr(trainer: Trainer, micro_batches: Iterable[MicroBatch]) -> None:
     """Train with a learning rate of zero, so that the weights do not change."""
     trainer.update_step(micro_batches, StepContext(0.0))
 

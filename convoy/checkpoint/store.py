@@ -217,7 +217,10 @@ class CheckpointStore:
         self._verified.add(update)
 
     def prune(self, keep: int, except_update: int | None = None) -> None:
-        """Delete checkpoints older than the newest `keep` valid ones that count."""
+        """Keep the newest `keep` valid checkpoints; delete older ones, except `except_update`.
+
+        Checkpoints for which `counts` is false are not counted, and deleted when they are older.
+        """
         assert keep >= 1
         num_kept = 0
         for update in reversed(self.updates()):

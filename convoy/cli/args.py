@@ -24,7 +24,7 @@ _CONFIG_ARGUMENTS = ("config", "config_path", "dialect")
 # The options of a run that `convoy train --help` shows; `--help-all` shows all of them.
 MODEL_AND_DATA = {"model and data": ("model", "pretrained", "data", "data_dir", "image_size")}
 _LENGTH_AND_BATCH = {
-    "length and batch": ("epoch", "micro_batch_size", "gradient_accumulation", "seed")
+    "training length and batch size": ("epoch", "micro_batch_size", "gradient_accumulation", "seed")
 }
 OPTIMIZER_OPTIONS = {
     "optimizer and regularization": (
@@ -111,7 +111,8 @@ def add_config_arguments(parser: ConfigArgumentParser) -> None:
         "--dialect",
         metavar="NAME",
         default=canonical().name,
-        help="option names in that file: convoy, pytorch, tensorflow or popart [convoy]",
+        help="option names used in FILE: those of convoy, or of Graphcore's pytorch, tensorflow or "
+        "popart examples [convoy]",
     )
 
 

@@ -286,9 +286,9 @@ def _parse_bench(argv: list[str]) -> ParsedCommand:
 
 
 SHOW_DESCRIPTION = """\
-Write an image of samples as the network receives them, but without normalization: one
-row per sample, one column per epoch, starting at --epoch (counted from 1). With --split validation,
-show samples spread evenly over that split, each with its label below."""
+Write an image that shows samples as the network receives them, but without normalization:
+one row per sample, one column per epoch, starting at --epochs (counted from 1). With --split
+validation, show samples spread evenly over that split, each with its label below."""
 
 _OUTPUT = "checkpoint_output_path"  # `--output` is a file here
 _SHOW_HELP = RunHelp(
@@ -297,6 +297,7 @@ _SHOW_HELP = RunHelp(
         "augmentation": _AUGMENTATION,
         "output": (_OUTPUT,),
     },
+    metavars={_OUTPUT: "FILE"},
     texts={
         "epoch": "Epoch of the first column, counted from 1. [1]",
         _OUTPUT: "File to write, with the suffix .png. [samples.png]",
@@ -311,7 +312,7 @@ def run_show(argv: list[str]) -> int:
     add("--rows", type=int, default=8, metavar="N", help="rows of images [8]")
     add("--columns", type=int, default=8, metavar="N", help="columns of images [8]")
     add("--split", choices=["train", "validation"], default="train", help="split to show [train]")
-    add("--override", action="store_true", help="overwrite an existing file")
+    add("--overwrite", "--override", action="store_true", help="overwrite an existing file")
     add_config_arguments(parser)
     line = parse_run_command(parser, argv, _SHOW_HELP)
     args, values = line.args, setting_values(line.settings)
@@ -321,7 +322,7 @@ def run_show(argv: list[str]) -> int:
     from convoy.run.contact_sheet import SheetRequest, write_sheet
 
     first = int(values.get("epoch") or 1) - 1
-    request = SheetRequest(output, args.rows, args.columns, first, args.split, args.override)
+    request = SheetRequest(output, args.rows, args.columns, first, args.split, args.overwrite)
     sheet = write_sheet(fix_machine_values(inspect_data(resolved)[0], 1).config, request)
     count, epochs = sum(map(len, sheet.rows)), ""
     if sheet.column_titles:
@@ -333,7 +334,7 @@ def run_show(argv: list[str]) -> int:
 
 def _show_problems(line: ParsedCommand, output: Path) -> Iterator[Problem]:
     yield from too_small_problems(line.args, "rows", "columns")
-    yield from _fractional_epoch_problems(line, "--epoch")
+    yield from _fractional_epoch_problems(line, "--epochs")
     if output.suffix.lower() != ".png":
         yield Problem("--output", f"{output} is not a valid output file; its name must end in .png")
 

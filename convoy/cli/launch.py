@@ -9,9 +9,9 @@ from convoy.config.command_line import ConfigArgumentParser
 from convoy.config.schema import raise_problems
 
 DESCRIPTION = """\
-Run a Python script in several processes of this machine, with the variables that torchrun
-sets. If a process fails, the others are stopped; signals are forwarded. A script that uses
-`convoy.pipeline` or `convoy.DistributedOptimizer` also runs unchanged without a launcher, and
+Run a Python script in several processes of this machine, with the environment variables
+that torchrun sets. If a process fails, the others are stopped; signals are forwarded. A script that
+uses `convoy.pipeline` or `convoy.DistributedOptimizer` also runs unchanged without a launcher, and
 under torchrun."""
 EXAMPLES = """examples:
   convoy launch --replicas 2 --shards 2 script.py
@@ -47,8 +47,8 @@ def _make_parser() -> ConfigArgumentParser:
     parser = make_parser("launch", DESCRIPTION, usage)
     parser.epilog = EXAMPLES
     add = parser.add_argument
-    add("--replicas", type=int, default=1, metavar="N", help="copies of the network [1]")
-    shards_help = "processes of each copy, one per device of a pipeline [1]"
+    add("--replicas", type=int, default=1, metavar="N", help="number of data-parallel replicas [1]")
+    shards_help = "number of processes per replica, one per pipeline device [1]"
     add("--shards", type=int, default=1, metavar="N", help=shards_help)
     add("--threads", type=int, metavar="N", help="CPU threads per process [cores / processes]")
     add("script", metavar="SCRIPT", help="the Python file to run")

@@ -64,15 +64,15 @@ def option_row(row: Option) -> dict[str, Any]:
         "type": str(row.value_type),
         "limits": str(row.limit),
         "default": row.default,
-        "shown": format_value(row.default),
-        "also": list(row.aliases),
+        "default_text": format_value(row.default),
+        "aliases": list(row.aliases),
         "environment": row.env_var,
         "help": row.help,
-        "reach": row.support,
-        "why": row.no_counterpart or row.cuda_effect or None,
-        "not_available": unavailable_choices(row),
-        "ready": None if row.available_values is None else list(row.available_values),
-        "free": row.changeable_on_resume,
+        "support": row.support,
+        "support_reason": row.no_counterpart or row.cuda_effect or None,
+        "unavailable_values": unavailable_choices(row),
+        "available_values": None if row.available_values is None else list(row.available_values),
+        "changeable_on_resume": row.changeable_on_resume,
     }
 
 

@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
     if args.sheet is not None:
         from convoy.files import check_output
 
-        check_output(Path(args.sheet), args.override)
+        check_output(Path(args.sheet), args.overwrite)
     from convoy.api.inference import load, predict_batches
 
     model = load(args.source, model=args.model, device=args.device)
@@ -140,5 +140,5 @@ def _make_parser() -> ConfigArgumentParser:
     add("--json", action="store_true", help="print the predictions as JSON")
     add("--csv", action="store_true", help="print one line per image and class")
     add("--sheet", metavar="FILE", help="write all images and predictions to a PNG file")
-    add("--override", action="store_true", help="overwrite an existing file")
+    add("--overwrite", "--override", action="store_true", help="overwrite an existing file")
     return parser

@@ -38,9 +38,9 @@ from convoy.run.start import run_in_workers
 from convoy.text import pluralize
 
 DESCRIPTION = """\
-Train the same run in many layouts (stages, replicas, schedules, recomputation, offload,
-sharding, loader workers), then resume checkpoints of one layout in another, and check that the
-weights are bit-identical. This command chooses the layouts; all other options can be set."""
+Train the same model with different numbers of stages, replicas and loader workers,
+schedules, and recompute, offload and sharding options, resume checkpoints with other numbers, and
+check that the weights are bit-identical. This command sets these options; all others can be set."""
 
 _DEFAULTS = {
     "model": "resnet20",
@@ -62,7 +62,12 @@ _QUICK_DEFAULTS = _DEFAULTS | {
 _RUN_HELP = RunHelp(  # without the layout, which this command sets, and without outputs
     {
         **MODEL_AND_DATA,
-        "length and batch": ("updates", "micro_batch_size", "gradient_accumulation", "seed"),
+        "training length and batch size": (
+            "updates",
+            "micro_batch_size",
+            "gradient_accumulation",
+            "seed",
+        ),
         **OPTIMIZER_OPTIONS,
         "devices": ("device", "precision"),
     },
@@ -98,7 +103,7 @@ def main(argv: list[str]) -> int:
                 print_lines([] if args.json else [*header, format_row(proof)])
                 proofs.append(proof)
     except _RunStopped as stopped:
-        text = f"stopped after {pluralize(len(proofs), 'layout')}; the result is incomplete"
+        text = f"stopped after {pluralize(len(proofs), 'run')}; the result is incomplete"
         print_exception(ConvoyError(text))
         return int(stopped.args[0])
     print_result(args.json, as_json(proofs), [summary_line(proofs)])
@@ -108,7 +113,9 @@ def main(argv: list[str]) -> int:
 def _resolve(line: ParsedCommand) -> ResolvedConfig:
     """Resolve the options; refuse those that cannot be proved."""
     raise_problems(too_small_problems(line.args, "max_processes"))
-    refused = [option_table()[name].flag for name in _REFUSED_OPTIONS if name in line.settings]
+    refused = [
+        option_table()[name].shown_flag for name in _REFUSED_OPTIONS if name in line.settings
+    ]
     if refused:
         raise ConfigError(
             f"{' and '.join(refused)} cannot be set: `convoy prove` trains complete runs in "

@@ -48,7 +48,7 @@ DESCRIPTION = """Run a command of Graphcore's IPU examples unchanged, after `--`
 Options before the `--` are convoy options and override those of the command."""
 _RUN_HELP = RunHelp(
     {
-        "data and length": ("data", "data_dir", "epoch", "updates"),
+        "data and training length": ("data", "data_dir", "epoch", "updates"),
         "batch": ("micro_batch_size", "gradient_accumulation"),
         "devices": ("device", "replicas", "shards", "pipeline_schedule", "precision"),
         "output": ("checkpoint_output_path",),
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
     parser = make_parser("run", DESCRIPTION, "convoy run [options] -- COMMAND…")
     dry_run_help = "print the equivalent convoy command and its plan as JSON, and exit"
     parser.add_argument(_DRY_RUN_FLAG, action="store_true", help=dry_run_help)
-    dialect_help = "example the command belongs to: pytorch, tensorflow or popart"
+    dialect_help = "Graphcore example that the command belongs to: pytorch, tensorflow or popart"
     parser.add_argument("--dialect", metavar="NAME", help=dialect_help)
     line = parse_run_command(parser, rest[:separator], _RUN_HELP)
     if not rest[separator + 1 :]:

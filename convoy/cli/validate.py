@@ -12,7 +12,7 @@ from convoy.report.format import format_percent
 
 DESCRIPTION = """\
 Compute top-1 and top-5 accuracy and loss on the validation split. Every sample counts
-exactly once. For a run, all of its checkpoints are validated. A checkpoint without its run
+exactly once. For a run, all of its checkpoints are validated. A checkpoint outside a run folder
 needs --model and --data. With --random-weights, a newly initialized network is
 validated instead."""
 

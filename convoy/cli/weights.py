@@ -33,7 +33,10 @@ _IMPORT_HELP = RunHelp(
         "model": ("model", "num_classes", "image_size", "norm_type", "stem", "resnet_version"),
         "output": ("checkpoint_output_path", "name", "log_dir"),
     },
-    texts={"num_classes": "Number of classes. Default: set by the model."},
+    texts={
+        "num_classes": "Number of classes. Default: set by the model.",
+        "checkpoint_output_path": "Folder to write to. Default: a new folder in --log-dir.",
+    },
 )
 
 
@@ -96,7 +99,11 @@ _OUTPUT = "checkpoint_output_path"
 # `--output` is a file here, and `--batch-size` the batch size of the exported program.
 _EXPORT_OPTIONS = (_OUTPUT, "micro_batch_size")
 _EXPORT_HELP = RunHelp(
-    {"output": _EXPORT_OPTIONS, "a checkpoint without its run": ("model", "num_classes")},
+    {
+        "output": _EXPORT_OPTIONS,
+        "options for a checkpoint outside a run folder": ("model", "num_classes"),
+    },
+    metavars={_OUTPUT: "FILE"},
     texts={
         _OUTPUT: "File to write. Default: the name of the model, in the current folder.",
         "micro_batch_size": "Batch size of the exported program, also --batch-size. Default: "
@@ -118,7 +125,7 @@ def run_export(argv: list[str]) -> int:
         choices=NAMINGS,
         help="state_dict keys of the safetensors file [of a library that has the network]",
     )
-    add("--override", action="store_true", help="overwrite an existing file")
+    add("--overwrite", "--override", action="store_true", help="overwrite an existing file")
     add("--json", action="store_true", help="print the result as JSON")
     add_config_arguments(parser)
     line = parse_run_command(parser, _strip_dynamic_batch_size(argv), _EXPORT_HELP)
@@ -127,7 +134,11 @@ def run_export(argv: list[str]) -> int:
         name: setting for name, setting in line.settings.items() if name not in _EXPORT_OPTIONS
     }
     arguments = ExportArguments(
-        args.format, args.naming, values.get(_OUTPUT), values.get("micro_batch_size"), args.override
+        args.format,
+        args.naming,
+        values.get(_OUTPUT),
+        values.get("micro_batch_size"),
+        args.overwrite,
     )
     exported = export_checkpoint(Path(args.source), replace(line, settings=settings), arguments)
     size = f"{exported.format}, {exported.bytes:,} bytes"

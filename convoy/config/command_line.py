@@ -73,6 +73,7 @@ class RunHelp:
 
     common: Mapping[str, Sequence[str]] | None = None  # option names by title; None: all options
     texts: Mapping[str, str] = field(default_factory=dict)  # help texts that differ here, by name
+    metavars: Mapping[str, str] = field(default_factory=dict)  # that differ here, by name
     defaults: Mapping[str, Any] = field(default_factory=dict)  # that differ here, by name
     default_source: str = ""  # such as `the run`, if its values are the defaults
 
@@ -117,7 +118,7 @@ def add_flags(
             action=_AppendFlag,
             const=flag,
             nargs="*" if flag.takes_list else None,
-            metavar=_metavar(flag),
+            metavar=run_help.metavars.get(flag.option_name) or _metavar(flag),
             help=argparse.SUPPRESS if is_hidden else _help(flag, dialect, run_help),
         )
         listed.add(effect)
@@ -161,7 +162,7 @@ def parse_flags(
             translation.add_dropped(setting.source, f"{fixed.source} sets {fixed.value}")
     translation.settings.update(launcher)
     settings = combine_settings(translation, dialect.combiners)
-    spelling = {name: option_table()[name].flag for name in settings}
+    spelling = {name: option_table()[name].shown_flag for name in settings}
     spelling |= {flag.option_name: flag.spelling for flag, _ in occurrences}
     return ParsedFlags(
         {

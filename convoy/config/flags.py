@@ -91,7 +91,7 @@ def _replicas_per_instance(translation: Translation) -> None:
 
 
 def combine_settings(translation: Translation, combiners: Iterable[Combiner]) -> Settings:
-    """Run all combiners and return the canonical settings; problems stay in the translation."""
+    """Run all combiners and return the canonical settings; add problems to `translation`."""
     for combine in (_replicas_per_instance, *combiners):
         try:
             combine(translation)
@@ -170,7 +170,7 @@ class Flag:
             raise OptionTypeError("needs a value")
         value_type = self.option.value_type if self.option else ValueType(str, is_list=self.is_list)
         value = value_type.parse(words) if self.parser is None else self.parser(words)
-        # An option may be an empty list, a part of a value may not.
+        # An option accepts an empty list; a flag that sets only part of an option does not.
         if self.is_list and not value:
             raise OptionTypeError("needs a value")
         return value

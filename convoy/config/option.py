@@ -228,9 +228,9 @@ class Exclusion:
 class Support(StrEnum):
     """Where an option has an effect."""
 
-    EVERYWHERE = "works here"
-    CUDA_ONLY = "works on CUDA only"
-    UNSUPPORTED = "no counterpart"
+    EVERYWHERE = "any device"
+    CUDA_ONLY = "CUDA only"
+    UNSUPPORTED = "no effect"
 
 
 def option(default: Any, help: str, **details: Any) -> Any:

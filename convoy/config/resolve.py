@@ -82,7 +82,7 @@ def resolve_resumed(
 ) -> ResolvedConfig:
     """The settings of a run with changes; a change to the training results needs `override`."""
     fixed = [
-        Problem(row.flag, f"cannot be set: {row.fixed_reason}")
+        Problem(row.shown_flag, f"cannot be set: {row.fixed_reason}")
         for row in option_table().values()
         if row.fixed_reason and row.name in changes
     ]
@@ -162,9 +162,9 @@ def exclusive_options_are_not_combined(run: RunConfig) -> Iterator[str]:
         other = table[exclusion.other]
         are_set = [values[option.name] != option.unset_value for option in (row, other)]
         if all(are_set):
-            yield f"{row.flag} and {other.flag} both {exclusion.conflict}; use only one"
+            yield f"{row.shown_flag} and {other.shown_flag} both {exclusion.conflict}; use only one"
         if exclusion.required and not any(are_set):
-            yield f"{row.flag} or {other.flag} must {exclusion.conflict}"
+            yield f"{row.shown_flag} or {other.shown_flag} must {exclusion.conflict}"
 
 
 def lr_multipliers_match_drops(run: RunConfig) -> Iterator[str]:
@@ -358,7 +358,9 @@ def inactive_options(run: RunConfig, settings: Mapping[str, Setting]) -> list[In
         if name in settings and _is_user_set(settings[name], defaults[name]):
             reasons = [condition(run) for condition in row.inactive_when]
             reasons.append(row.unsupported_reason(run.device.device))
-            inactive += [InactiveOption(name, row.flag, reason) for reason in reasons if reason][:1]
+            inactive += [
+                InactiveOption(name, row.shown_flag, reason) for reason in reasons if reason
+            ][:1]
     return inactive
 
 
@@ -399,7 +401,9 @@ def unavailable_values(settings: Mapping[str, Setting]) -> list[UnavailableValue
             origin = "" if source in EXPLICIT_SOURCES else f" ({source})"
             text = f"is not available in this version{origin}; {_suggest_fix(row, source)}"
             unavailable.append(
-                UnavailableValue(f"{row.flag} {format_value(value)}", text, name, value, source)
+                UnavailableValue(
+                    f"{row.shown_flag} {format_value(value)}", text, name, value, source
+                )
             )
     return unavailable
 
@@ -423,9 +427,9 @@ def _suggest_fix(row: Option, source: str) -> str:
     if row.value_type.base is bool and len(usable) == 1:
         return f"use {' '.join(row.to_cli_args(usable[0]))}"
     if usable:
-        return f"use {row.flag} {' or '.join(format_value(value) for value in usable)}"
+        return f"use {row.shown_flag} {' or '.join(format_value(value) for value in usable)}"
     if row.value_type.is_list and source not in EXPLICIT_SOURCES:
-        return f"use {row.flag} without a value"
+        return f"use {row.shown_flag} without a value"
     shipped = _SHIPPED_SOURCE.match(source)
     copy = f" from a copy made with `convoy configs {shipped[1]} > FILE`" if shipped else ""
     return f"remove it{copy}"

@@ -253,7 +253,7 @@ def training_changes(
     """`--lr was 0.1, now 0.2` for each changed option that the weights depend on."""
     table = option_table()
     changes = [
-        f"{table[name].flag} was {format_value(old_settings[name].value)}, "
+        f"{table[name].shown_flag} was {format_value(old_settings[name].value)}, "
         f"now {format_value(setting.value)}"
         for name, setting in new_settings.items()
         if not table[name].changeable_on_resume
@@ -278,7 +278,9 @@ def _replica_products(settings: Mapping[str, Setting]) -> dict[str, int]:
         counts.pop("fine_tune_gradient_accumulation", None)
     if not replicas or not counts:
         return {}
-    products = {f"{table[name].flag} × --replicas": counts[name] * replicas for name in counts}
+    products = {
+        f"{table[name].shown_flag} × --replicas": counts[name] * replicas for name in counts
+    }
     if values.get("bn_span", 1) > 1:
         products["--replicas (with --bn-span)"] = replicas
     return products

@@ -59,7 +59,7 @@ class Infeed:
             with the same first dimension (one array, a tuple or a dictionary of them).
         prefetch_depth: Number of elements that are prepared ahead, 1 to 255. The background
             thread waits while this many elements are ready.
-        device: Where the elements are needed; a pipeline moves them to its first stage.
+        device: Device to move the elements to; a pipeline moves them to its first stage.
         replica: Index of this replica, which receives every `replicas`-th element. By default the
             processes of torch.distributed are the replicas, or a pipeline decides.
         replicas: Number of replicas.
@@ -131,7 +131,7 @@ class Infeed:
         return {"position": self._start + self._position * replicas}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue after this many elements; the dataset must return the same ones again.
+        """Continue at a saved position; the dataset must return the same elements again.
 
         The number of replicas may have changed.
         """

@@ -39,8 +39,11 @@ def find_in_other_dialects(spelling: str, current: Dialect) -> str | None:
         if name == current.name or flag is None:
             continue
         counterpart = _find_counterpart(flag, dialect(), current)
-        way_out = f"; use {counterpart}" if counterpart else ""
-        return f"is an option of the {name} dialect{way_out}"
+        text = f"is an option of the {name} dialect"
+        if counterpart is None:
+            return text
+        is_usable = not counterpart.startswith(("no ", "rejected "))
+        return f"{text}; use {counterpart}" if is_usable else f"{text} ({counterpart})"
     return None
 
 

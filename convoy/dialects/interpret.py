@@ -340,7 +340,7 @@ def _device_count_problems(launch: LaunchRequest, chosen: Settings) -> list[Prob
     if devices.value == stages:
         return []
     text = f"devices per replica: {devices.value}, but the program sets stages: {stages}"
-    return [Problem(devices.source, f"{text}; make them agree")]
+    return [Problem(devices.source, f"{text}; set both to the same value")]
 
 
 def _missing_target_problems(program: Program, parsed: ParsedFlags) -> list[Problem]:

@@ -55,7 +55,7 @@ class LaunchRequest:
                     f"{existing.source} sets {format_value(existing.value)} and "
                     f"{setting.source} sets {format_value(setting.value)}"
                 )
-                text = f"{name.replace('_', ' ')}: {values}; make them agree"
+                text = f"{name.replace('_', ' ')}: {values}; set both to the same value"
                 self.problems.append(Problem("", text))
         self.environment |= other.environment
         self.dropped += other.dropped

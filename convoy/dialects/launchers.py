@@ -78,7 +78,7 @@ def _dropped(reason: str, *spellings: str, num_values: int = 1) -> LauncherOptio
 
 _ALWAYS_BOUND = "each process is always pinned to its own cores"
 _RANK_0_PRINTS = "rank 0 prints for all processes"
-_SHOWN_BY_PLAN = "`convoy plan` shows the layout"
+_SHOWN_BY_PLAN = "`convoy plan` shows where each process runs"
 _CAPACITY_CHECKED = "the capacity of the machine is checked before a run starts"
 _NO_DEVICE_NEEDED = "a program that uses no device does not reserve one"
 

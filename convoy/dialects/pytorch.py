@@ -97,7 +97,7 @@ def _combine_checkpoint_path(flags: Translation) -> None:
 
 
 def _combine_generated_samples(flags: Translation) -> None:
-    """Set the samples of generated data: loader steps × the samples of one step of all replicas."""
+    """Set the samples of generated data: loader steps × samples per step of all replicas."""
     iterations = flags.pop("iterations")
     data = flags.get("data", DEFAULTS["data"])
     if data not in ("generated", "synthetic"):
@@ -118,11 +118,11 @@ def _combine_generated_samples(flags: Translation) -> None:
 
 _INPUT_HELP = "the run or checkpoint that `convoy resume`, `validate` or `average` takes"
 HELP_TEXTS: Mapping[str, str] = {
-    "--iterations": "`--samples` of generated data: loader steps × the samples of one",
+    "--iterations": "`--samples` of generated data: loader steps × samples per step",
     "--checkpoint-input-path": _INPUT_HELP,
     "--checkpoint-input-dir": _INPUT_HELP,
     "--checkpoint-path": "`--checkpoint-output-path`, and the folder to read from",
-    "--disable-async-loading": "`--dataloader-worker 0`",
+    "--disable-async-loading": "`--num-workers 0`",
 }
 _EXTRA_FLAGS = (
     Flag("--iterations", "iterations", parser=ValueType(int).parse),

@@ -77,7 +77,7 @@ HELP_TEXTS: Mapping[str, str] = {
     "--pipeline-depth": "`--gradient-accumulation`",
     "--iterations": "`--updates`; exactly this number, not rounded up to full steps",
     "--base-learning-rate": (
-        "`--base-learning-rate-exponent`: the rate is 2^N × the samples of an update; 0 "
+        "`--base-learning-rate-exponent`: the rate is 2^N × the samples per update; 0 "
         "selects the default"
     ),
     "--base-learning-rate-exponent": "`--base-learning-rate-exponent`; 0 selects the default",

@@ -364,7 +364,7 @@ COMBINERS: tuple[Combiner, ...] = (
 
 
 def shards_become_replicas(flags: Translation) -> None:
-    """Turn stages into replicas: validation has no pipeline, and each device a full replica."""
+    """Turn stages into replicas: without a pipeline, each device validates a full replica."""
     shards = flags.get("shards", 1)
     source = flags.settings.get("shards") or flags.base.get("shards")
     if shards > 1 and source is not None:
@@ -376,9 +376,12 @@ def shards_become_replicas(flags: Translation) -> None:
     _drop_all(flags, names, "validation has no pipeline")
     if "pipeline_splits" in flags.base:
         flags.set_option("pipeline_splits", (), flags.base["pipeline_splits"])
-    # Of several proportions, meant for stages, the first applies.
-    typed, base = flags.settings.get("proportions"), flags.base.get("available_memory_proportion")
-    if typed is not None:
-        flags.settings["proportions"] = Setting(typed.value[:1], typed.source)
+    # There may be one proportion per stage; only the first one applies.
+    explicit, base = (
+        flags.settings.get("proportions"),
+        flags.base.get("available_memory_proportion"),
+    )
+    if explicit is not None:
+        flags.settings["proportions"] = Setting(explicit.value[:1], explicit.source)
     elif base is not None and len(base.value) > 1:
         flags.set_option("available_memory_proportion", base.value[:1], base)

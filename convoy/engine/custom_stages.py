@@ -280,8 +280,8 @@ def _check_keywords(index: int, form: ArgumentForm) -> None:
     names = form.keywords
     if repeated := {name for name in names if names.count(name) > 1}:
         raise ValueError(
-            f"several branches of stage {index} return {', '.join(sorted(repeated))}; each needs "
-            "other names"
+            f"several branches of stage {index} return {', '.join(sorted(repeated))}; the keys "
+            "of the branches must be different"
         )
 
 
@@ -403,7 +403,7 @@ class _TensorWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyp
 def _written_tensors(
     function: Any, args: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Iterator[Tensor]:
-    """The arguments that an operation changes in place, by its schema."""
+    """The tensors that an operation modifies in place, according to its schema."""
     for index, argument in enumerate(function._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from _tensors(args[index] if index < len(args) else keywords.get(argument.name))

@@ -87,8 +87,8 @@ def _make_reduction(name: str, replicas: int) -> Reduction:
 class GradientStep:
     """Accumulates the gradients of parameters and applies them with a torch optimizer.
 
-    Gradients are summed along a fixed tree over the micro-batches of all replicas, so the result
-    does not depend on the number of replicas.
+    Gradients are summed along a fixed tree over the micro-batches of all replicas. If each replica
+    has a block of consecutive micro-batches, the result does not depend on the number of replicas.
     """
 
     def __init__(

@@ -24,12 +24,12 @@ def repeat(
     """Run `body` a number of times, and return the final carried values.
 
     Args:
-        iterations: How often to run it.
+        iterations: Number of iterations.
         body: Called with the carried values, followed by an element of the infeed: a tuple as
             positional arguments, a dictionary as keyword arguments. It returns the new carried
             values, as many as `inputs` and of the same types; without `inputs`, nothing.
         inputs: The initial carried values.
-        infeed: Where each iteration takes an element from.
+        infeed: Provides one element per iteration.
         compile: Compile `body` with `torch.compile`; on CUDA it is captured as a graph.
 
     Returns:
@@ -60,7 +60,7 @@ def while_loop(
         body: As for `repeat`.
         inputs: As for `repeat`.
         infeed: As for `repeat`.
-        maximum_iterations: Stop after this many, whatever the condition is.
+        maximum_iterations: Stop after this many iterations even if the condition is true.
         compile: As for `repeat`.
     """
     if maximum_iterations is not None and maximum_iterations < 0:
@@ -174,7 +174,10 @@ def _check_arguments(
         if element is not None:
             passed += f" and an element {describe_structure(element)}"
             if _accepts(signature, carried):
-                text = f"{name} takes no element of the infeed; remove the infeed or take it"
+                text = (
+                    f"{name} has no argument for an element of the infeed; add one, or remove "
+                    "the infeed"
+                )
                 raise ValueError(text) from error
         needed = ", ".join(signature.parameters) or "nothing"
         raise TypeError(f"{name} takes ({needed}), but got {passed}: {error}") from error

@@ -38,8 +38,8 @@ class ProcessLayout:
         """Whether a stage runs in this process."""
         return self.processes == 1 or node.device == self.index
 
-    def exchange(self, source: int) -> ResultGatherer | None:
-        """How all processes get the results, which are in process `source` of each replica."""
+    def make_gatherer(self, source: int) -> ResultGatherer | None:
+        """Sends the results of process `source` of each replica to all; None in one process."""
         if self.group is None and self.peers is None:
             return None
         is_source = self.group is None or self.index == source

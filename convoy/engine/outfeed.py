@@ -156,7 +156,7 @@ class Outfeed:
             yield result
 
     def close(self) -> None:
-        """End `stream` after the results that are still waiting."""
+        """End `stream` after the remaining results."""
         with self._condition:
             self._is_closed = True
             self._condition.notify_all()

@@ -112,7 +112,9 @@ class Pipeline:
             self.infeed.assign(InfeedShare(layout.replica, layout.replicas, count))
         if self.outfeed is not None:
             last = self.nodes[-1][0].device
-            self.outfeed.connect(layout.exchange(last), is_source=layout.has(self.nodes[-1][0]))
+            self.outfeed.connect(
+                layout.make_gatherer(last), is_source=layout.has(self.nodes[-1][0])
+            )
 
 
 def _forward_only(table: Timetable) -> Timetable:
@@ -381,7 +383,7 @@ def _check_owners(
 def _check_sharing(tensor: Tensor, first: StageNode, second: StageNode) -> None:
     if first.device == second.device:
         return
-    solution = "give both one device in device_mapping"
+    solution = "assign both to the same device in device_mapping"
     if first.index == second.index:
         solution = "concurrent stages need separate parameters"
     raise ValueError(

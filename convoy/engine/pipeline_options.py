@@ -241,7 +241,9 @@ def _check_functions(index: int, functions: list[Any], is_last: bool) -> None:
         raise ValueError(f"stage {index} is an empty list")
     for function in functions:
         if isinstance(function, list | tuple):
-            raise ValueError(f"stage {index} contains a list in a list; concurrent stages are flat")
+            raise ValueError(
+                f"stage {index} contains nested lists; concurrent stages cannot be nested"
+            )
         if not callable(function):
             name = type(function).__name__
             raise TypeError(f"stage {index} must be a function or a module, got {name}")

@@ -73,7 +73,7 @@ class UpdateShare:
     rank_descriptions: Sequence[str] = ()  # for messages
 
     def agree_on_stop(self, reason: str | None, update: int) -> str | None:
-        """The reason for all processes to stop, if any has one: a signal may reach only one."""
+        """The stop reason of any process, on all of them: a signal may reach only one process."""
         code = 0 if reason is None else STOP_REASONS.index(reason) + 1
         highest = max(self.control.all_gather(SyncPoint.STOP, update, code))
         return STOP_REASONS[highest - 1] if highest else None
@@ -160,7 +160,7 @@ class Update:
         Gradients are not reduced: the first non-finite value occurs earlier.
         """
         traps = self.guard.traps
-        assert traps is not None, "no traps to arm"
+        assert traps is not None, "the step guard has no traps"
         traps.rewind_to(context.update)
         with traps.armed():
             self.pipeline.run(micro_batches, context.loss_scale)

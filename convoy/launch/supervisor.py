@@ -254,7 +254,7 @@ class Supervisor:
         if message is not None and message.code in _NORMAL_CODES:
             worker.status, worker.code = WorkerStatus.ENDED, message.code
         elif message is not None:
-            self._add_failure(worker, f"ended with code {message.code}", message.code)
+            self._add_failure(worker, f"exited with code {message.code}", message.code)
         elif -code in self._forwarded_signals:
             # It could not handle the signal yet, so the others cannot finish their update.
             worker.status, worker.code = WorkerStatus.INTERRUPTED, _SIGNAL_CODES[-code]
@@ -303,7 +303,7 @@ class Supervisor:
             name = signal.Signals(self._forwarded_signals[0]).name
             stopped = "is stopped (SIGSTOP), " * worker.is_stopped
             seconds = f"{self.options.save_seconds:g} s"
-            text = f"{stopped}did not end within {seconds} of {name} and was killed"
+            text = f"{stopped}did not exit within {seconds} of {name} and was killed"
             self._add_failure(worker, text, ExitCode.HANG)
         self._kill()
 
@@ -334,7 +334,9 @@ class Supervisor:
         if self._forwarded_signals:
             return LaunchResult(_SIGNAL_CODES[self._forwarded_signals[0]])
         # Workers agree on how a run ends; otherwise it is a bug.
-        text = f"ended with code {first.code}, but {mismatch.rank} ended with code {mismatch.code}"
+        text = (
+            f"exited with code {first.code}, but {mismatch.rank} exited with code {mismatch.code}"
+        )
         failure = WorkerFailure(first.rank, text, ExitCode.BUG, monotonic())
         return LaunchResult(ExitCode.BUG, (failure,))
 

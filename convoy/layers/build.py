@@ -177,5 +177,5 @@ def _initialize(layer: LayerPlan, module: nn.Module, seed: int) -> None:
             init_weights(reduce, module.conv_reduce, generator)
             init_weights(expand, module.conv_expand, generator)
         case NormSpec(zero_init=True), (BatchNorm() | GroupNorm()):
-            assert module.weight is not None, "a norm without a scale cannot start at zero"
+            assert module.weight is not None, "zero_init needs a norm with a weight"
             nn.init.zeros_(module.weight)

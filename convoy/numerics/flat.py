@@ -58,9 +58,7 @@ class FlatParameters:
         dtype, device = next(iter(types), (torch.float32, torch.device("cpu")))
         for weight in self.weights.values():
             dense = torch.empty_like(weight, device="meta")
-            assert dense.stride() == weight.stride(), (
-                "a parameter with gaps cannot keep its strides"
-            )
+            assert dense.stride() == weight.stride(), "parameters must be dense and non-overlapping"
         values = torch.zeros(self.numel, dtype=dtype, device=device)
         for weight, view in zip(self.weights.values(), self.views(values), strict=True):
             view.copy_(weight)

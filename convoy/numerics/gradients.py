@@ -212,7 +212,9 @@ class GradientTree:
     def collect(self) -> None:
         """Add the gradients of one micro-batch and clear `grad` of the parameters."""
         self._accumulate(sorted({*range(len(self._weights))} - self.summed_weights))
-        assert all(weight.grad is None for weight in self._weights), "a gradient is late"
+        assert all(weight.grad is None for weight in self._weights), (
+            "a parameter still has a gradient after accumulation"
+        )
         self._free_buffers.extend(self._leaf_buffers[:-1])
         self._leaf_buffers = []
         self.summed_weights.clear()
@@ -224,7 +226,7 @@ class GradientTree:
         """Call `hook` whenever a parameter's accumulated gradient is complete during the last
         backward pass.
         """
-        assert self.expected_leaves is not None, "the number of leaves must be known"
+        assert self.expected_leaves is not None, "expected_leaves must be set"
         for index, weight in enumerate(self._weights):
             on_gradient = partial(self._on_gradient, index, hook)
             weight.register_post_accumulate_grad_hook(on_gradient)  # type: ignore[no-untyped-call]
@@ -244,7 +246,9 @@ class GradientTree:
     def _on_gradient(self, index: int, hook: Callable[[], None], weight: Tensor) -> None:
         del weight  # its index is more useful
         if self.leaves + 1 == self.expected_leaves:
-            assert index not in self.summed_weights, "a parameter got two gradients in one backward"
+            assert index not in self.summed_weights, (
+                "a parameter got two gradients in one backward pass"
+            )
             self._accumulate([index])
             self.summed_weights.add(index)
             hook()
@@ -258,7 +262,9 @@ class GradientTree:
             return
         weights = [self._weights[index] for index in indices]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
-        assert len(gradients) == len(weights), "a parameter is not used in forward"
+        assert len(gradients) == len(weights), (
+            "a parameter has no gradient: the forward pass does not use it"
+        )
         if self.gradient_hook is not None:
             self.gradient_hook(gradients)
         if self.gradient_format != FLOAT32:  # fp32 gradients stay as they are

@@ -161,7 +161,9 @@ class P2PChannel:
 
     def send(self, bundle: Sequence[Tensor]) -> Transfer:
         specs = tuple(TensorSpec(tuple(tensor.shape), tensor.dtype) for tensor in bundle)
-        assert specs == self.sent_specs, f"{specs} instead of {self.sent_specs}: pad the last batch"
+        assert specs == self.sent_specs, (
+            f"expected {self.sent_specs}, got {specs}: pad the last batch"
+        )
         header = []
         if self._sent_strides is None:
             self._sent_strides = [_make_dense(tensor).stride() for tensor in bundle]

@@ -47,7 +47,7 @@ def check_replicas_equal(digests: Sequence[bytes], ranks: Sequence[int], update:
     even = digests.index(majority)
     raise NumericError(
         f"after update {update} the weights differ between replicas: {differing}, but replica "
-        f"{even} (rank {ranks[even]}): {digests[even].hex()[:12]}…; nothing was saved since. "
+        f"{even} (rank {ranks[even]}): {digests[even].hex()[:12]}…; nothing has been saved since. "
         "Check the memory of that machine and continue from the last checkpoint with "
         "`convoy resume`"
     )

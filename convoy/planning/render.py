@@ -15,7 +15,7 @@ from convoy.config.resolve import (
     inactive_options,
     unavailable_values,
 )
-from convoy.config.schema import Setting
+from convoy.config.schema import Setting, option_table
 from convoy.models.layers import LayerPlan
 from convoy.planning.loop import LoopPlan, LossScalePlan, RateTable, rate_table, sample_rate_changes
 from convoy.planning.plan import PHASE_NAMES, RunPlan, plan_phases
@@ -185,7 +185,7 @@ def _setting_line(name: str, setting: Setting) -> str:
     words = ["–"] if setting.value in (None, ()) else to_cli_words(setting.value)
     if len(words) > _MAX_ITEMS:
         words = [*words[:_MAX_ITEMS], f"… {len(words)} in total"]
-    return f"{'--' + name.replace('_', '-'):<31} {' '.join(words):<16} {setting.source}"
+    return f"{option_table()[name].shown_flag:<31} {' '.join(words):<16} {setting.source}"
 
 
 def _network_line(plan: RunPlan) -> str:
@@ -225,7 +225,7 @@ def _summary_lines(plan: RunPlan) -> Iterator[str]:
     )
     yield from loss_scale_as_text(loop.loss_scale)
     yield _labeled(
-        "layout",
+        "parallelism",
         f"{pluralize(topology.hosts, 'host')}, {pluralize(topology.instances, 'instance')}, "
         f"{plan.layout} = {pluralize(topology.processes, 'process')}",
     )
@@ -244,7 +244,7 @@ def _precision_text(plan: RunPlan) -> str:
 def _parallelism_lines(plan: RunPlan) -> Iterator[str]:
     """Stages, frozen layers, recomputation and replicas, where they apply."""
     if plan.stage_starts or plan.is_balanced:
-        origin = "balanced by cost" if plan.is_balanced else "as given"
+        origin = "balanced by cost" if plan.is_balanced else "set by --pipeline-splits"
         yield _labeled("stages", f"{origin}: {' '.join(plan.stage_starts)}")
     if plan.num_frozen:
         yield _labeled("frozen", frozen_as_text(plan.network.layers, plan.num_frozen))

@@ -356,7 +356,7 @@ def splits_as_text(points: Sequence[SplitPoint]) -> list[str]:
     """The output of `--pipeline-splits list`: before the split | after it."""
     title = "a stage can start at"
     width = max(len(title), *(len(point.name) for point in points))
-    lines = [f"{title:<{width}}  {'work %':^13}  {'parameters':^17}  {'activations':^17}  transfer"]
+    lines = [f"{title:<{width}}  {'MACs %':^13}  {'parameters':^17}  {'activations':^17}  transfer"]
     for point in points:
         work = 100 * point.work_before
         activations = [

@@ -71,7 +71,7 @@ class BatchPlan:
     def total_updates(self, samples: int, epochs: float) -> int:
         """Complete updates of a run, which can be a fraction of an epoch; at least one."""
         if not (math.isfinite(epochs) and epochs > 0):
-            raise ConfigError(f"--epoch must be a number above 0, got {epochs}")
+            raise ConfigError(f"--epochs must be a number above 0, got {epochs}")
         # The decimal as typed: 0.29 epochs × 100 updates is 29, in binary floats 28.99….
         exact = Fraction(str(epochs)) * self.updates_per_epoch(samples)
         return max(1, math.floor(exact))

@@ -229,7 +229,12 @@ def event_line(event: Event) -> str:
         case Ended():
             if event.reason == "done":
                 return f"finished after update {event.update}"
-            return f"stopped after update {event.update}: {one_line(event.reason)}"
+            return f"stopped after update {event.update}: {describe_reason(event.reason)}"
+
+
+def describe_reason(reason: str) -> str:
+    """The reason why a run ended early, as one line."""
+    return "--stop-after" if reason == "limit" else one_line(reason)
 
 
 def format_count(done: int, total: int, unit: str) -> str:

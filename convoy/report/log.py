@@ -136,8 +136,8 @@ def _parsed_lines(path: Path) -> Iterator[tuple[bytes, dict[str, object] | None]
 
 def _parse(line: bytes) -> dict[str, object] | None:
     try:
-        record = json.loads(line.decode())  # a fifth faster than from bytes
-    except (ValueError, RecursionError):  # RecursionError: brackets nested by the thousand
+        record = json.loads(line.decode())  # 20 % faster than parsing bytes
+    except (ValueError, RecursionError):  # RecursionError: deeply nested brackets
         return None
     return record if isinstance(record, dict) else None
 

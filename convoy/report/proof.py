@@ -8,7 +8,7 @@ from convoy.planning.topology import Layout
 from convoy.report.summary import Summary
 
 TABLE_HEADER = (
-    "layout                    schedule     recompute  offload  sharded  workers  weights sha256"
+    "replicas × stages         schedule     recompute  offload  sharded  workers  weights sha256"
     "   seconds  peak MB per stage    equal"
 )
 
@@ -56,11 +56,11 @@ def format_row(proof: Proof) -> str:
 def summary_line(proofs: Sequence[Proof]) -> str:
     exact = [proof for proof in proofs if proof.layout.is_bit_exact]
     equal = sum(proof.equal for proof in exact)
-    layouts = "layouts with exact reduction"
+    runs = "runs with exact reduction"
     sha = proofs[0].summary.weights_sha256 or "–"
     if equal == len(exact):
-        return f"{equal} of {equal} {layouts} have bit-identical weights: sha256 {sha}"
-    return f"{len(exact) - equal} of {len(exact)} {layouts} differ from the first"
+        return f"{equal} of {equal} {runs} have bit-identical weights: sha256 {sha}"
+    return f"{len(exact) - equal} of {len(exact)} {runs} differ from the first"
 
 
 def as_json(proofs: Sequence[Proof]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from convoy.events import Averaged
 from convoy.files import write_atomically
 from convoy.report.format import (
     describe_average,
+    describe_reason,
     format_duration,
     format_percent,
     format_throughput,
@@ -88,7 +89,7 @@ class Summary:
 
     @property
     def final_exit_reason(self) -> str:
-        """The exit reason of the last phase that was due."""
+        """The exit reason of the run, including fine-tuning if training is done."""
         if self.exit_reason != "done" or self.fine_tune is None:
             return self.exit_reason
         return self.fine_tune.exit_reason
@@ -211,7 +212,7 @@ def _fine_tune_line(tuned: FineTuneSummary) -> str:
 
 
 def _incomplete(exit_reason: str) -> str:
-    return "" if exit_reason == "done" else f" ({exit_reason}, not complete)"
+    return "" if exit_reason == "done" else f" (stopped: {describe_reason(exit_reason)})"
 
 
 def _model_line(summary: Summary) -> str:

@@ -106,11 +106,11 @@ class SheetRequest:
     columns: int
     epoch: int  # the first one shown, from 0
     split: Split
-    override: bool
+    overwrite: bool
 
 
 def write_sheet(config: RunConfig, request: SheetRequest) -> Sheet:
-    check_output(request.output, request.override)
+    check_output(request.output, request.overwrite)
     sheet = (_training_sheet if request.split == "train" else _validation_sheet)(config, request)
     _write(request.output, sheet)
     return sheet

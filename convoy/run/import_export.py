@@ -191,7 +191,7 @@ class ExportRequest:
     naming: str | None  # None: that of a library that has the network, else convoy's
     output: Path
     batch_size: int | None  # None: any
-    override: bool
+    overwrite: bool
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class ExportResult:
 
 def export(config: RunConfig, source: Path, request: ExportRequest) -> ExportResult:
     """Export a checkpoint: the given one, or the newest valid one of a run."""
-    check_output(request.output, request.override)
+    check_output(request.output, request.overwrite)
     checkpoint, plan = find_checkpoint(source), plan_network(config)
     naming, same = _choose_naming(config, plan, request)
     about = _describe(config, plan, checkpoint.contents.state, same)

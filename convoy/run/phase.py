@@ -122,7 +122,9 @@ def _observers(folder: RunFolder, request: RunRequest) -> Iterator[Observers]:
     observers = Observers([log.write, progress.write, *request.observers])
     try:
         if not folder.locked:
-            text = "this file system has no locks: do not start a second run in this folder"
+            text = (
+                "this file system does not support locks: do not start a second run in this folder"
+            )
             observers.notify(Noticed("no_lock", text, update=0))
         yield observers
     finally:
@@ -141,7 +143,7 @@ def _start_notices(
     if plan.num_frozen:
         sources = (plan.config.checkpoint.pretrained, plan.config.checkpoint.init_path)
         is_random = sources == (None, None) and start.contents is None
-        random = "; they are random: set --pretrained or --init-path" * is_random
+        random = "; their weights are random: set --pretrained or --init-path" * is_random
         text = f"frozen: {frozen_as_text(plan.network.layers, plan.num_frozen)}{random}"
         yield Noticed("frozen", text, start.updates_done)
     # A resumed run has already reported its original options. The plan does not know which device

@@ -202,7 +202,7 @@ def _check_optimizer_state(saved: dict[str, Setting], resolved: ResolvedConfig) 
     for name in ("optimizer", "loss_velocity_scaling_ratio"):
         old, new = saved.get(name), resolved.settings[name]
         if old is not None and old.value != new.value:
-            flag = option_table()[name].flag
+            flag = option_table()[name].shown_flag
             raise CheckpointError(
                 f"the optimizer state was saved with {flag} {format_value(old.value)}, which is "
                 f"incompatible with {format_value(new.value)}; resume with the original value, or "

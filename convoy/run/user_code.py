@@ -103,7 +103,7 @@ def _missing_code(name: str, option: str) -> str:
     if name.startswith(OBJECT_PREFIX):
         what = "network" if option == "model" else "dataset"
         return (
-            f"this run uses your own {what}, an object of Python ({name}); pass it again, as "
+            f"this run uses your own {what}, a Python object ({name}); pass it again, as "
             f"{option}=… in Python (as in convoy.load(run, model=…)), or name a function that "
             f"creates it: --{option} package.module:function"
         )

@@ -45,7 +45,7 @@ class RunWriter:
         )
 
     def save(self, contents: CheckpointContents | None) -> None:
-        assert contents is not None, "rank 0 has the gathered state"
+        assert contents is not None, "contents must be gathered on rank 0"
         self._saver.save(contents)
 
     def check(self) -> None:
@@ -79,7 +79,7 @@ class RunWriter:
     def save_ema(
         self, contents: CheckpointContents | None, validated: Validated | None
     ) -> Averaged | None:
-        assert contents is not None, "rank 0 has the gathered state"
+        assert contents is not None, "contents must be gathered on rank 0"
         update, name = contents.update, f"ema-{self.config.average.ema_decay:g}"
         path = CheckpointStore(self.store.folder / "averaged" / name).save(contents)
         averaged = Averaged(

@@ -94,7 +94,7 @@ def test_a_slow_disk_is_found_and_more_workers_help(
     )
 
     assert report.bottleneck == "disk"
-    assert any(trial.setting.startswith("--dataloader-worker") for trial in report.advice)
+    assert any(trial.setting.startswith("--num-workers") for trial in report.advice)
 
 
 def test_large_photos_are_limited_by_decoding(tmp_path: Path) -> None:

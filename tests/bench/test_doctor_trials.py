@@ -66,8 +66,8 @@ def candidate_flags(values: RunConfig, cores: int = 2) -> list[str]:
 
 
 def test_the_current_setting_is_not_a_candidate() -> None:
-    assert "--dataloader-worker 2" in candidate_flags(config(dataloader_worker=1))
-    assert "--dataloader-worker 2" not in candidate_flags(config(dataloader_worker=2))
+    assert "--num-workers 2" in candidate_flags(config(dataloader_worker=1))
+    assert "--num-workers 2" not in candidate_flags(config(dataloader_worker=2))
     assert "--normalization-location device" in candidate_flags(config())
     assert "--normalization-location device" not in candidate_flags(config(eight_bit_io=True))
 

@@ -15,7 +15,7 @@ from convoy.bench.feed import (
     bench_feed,
     mean_throughput_text,
     simulate_model,
-    train_without_learning,
+    train_with_zero_lr,
 )
 from convoy.config.schema import build_config
 from convoy.data.loader import MicroBatch
@@ -150,7 +150,7 @@ def test_measuring_a_model_does_not_change_its_weights(tmp_path: Path) -> None:
         parts = build(context, opened.source, None, tmp_path)
         weights = [optimizer.flat_params.values for optimizer in parts.optimizers]
         before = [values.clone() for values in weights]
-        train_without_learning(parts.trainer, micro_batches(3))
+        train_with_zero_lr(parts.trainer, micro_batches(3))
 
         assert all(map(torch.equal, before, weights))
 

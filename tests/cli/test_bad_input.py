@@ -28,7 +28,7 @@ EXPECTED_ERRORS = {
     "plan --lr": "--lr needs a value",
     "plan --lr fast": "--lr expects a number, got 'fast'",
     "plan --epoch 0": "--epoch must be greater than 0, got 0",
-    "plan --epoch 1 --updates 2": "--epoch and --updates both set the training length",
+    "plan --epoch 1 --updates 2": "--epochs and --updates both set the training length",
     "plan --shards 3 --pipeline-splits layer2": "--pipeline-splits defines 2 stages, but --shards",
     "plan --pipeline 2": "option --pipeline is ambiguous: it could be --pipeline-schedule, ",
     "plan --lrr 3": "unknown option --lrr; did you mean --lr",
@@ -151,7 +151,7 @@ def test_validating_a_run_accepts_neither_a_configuration_nor_random_weights(
 
     assert [re.split("[:;]", text)[0] for text in error_lines("validate", tmp_path, *line)] == [
         "unknown option --lrr",
-        "--random-weights validates a new network",
+        "--random-weights validates a newly initialized network and cannot be combined with a run",
         "--config cannot be combined with a run, which has its own configuration",
     ]
 

@@ -62,18 +62,18 @@ def test_the_json_list_contains_every_field_of_an_option() -> None:
         "type": "string",
         "limits": "",
         "default": None,
-        "shown": "–",
-        "also": ["--imagenet-data-path"],
+        "default_text": "–",
+        "aliases": ["--imagenet-data-path"],
         "environment": "DATA_DIR",
         "help": "Folder of the dataset.",
-        "reach": "works here",
-        "why": None,
-        "not_available": None,
-        "ready": None,
-        "free": True,
+        "support": "any device",
+        "support_reason": None,
+        "unavailable_values": None,
+        "available_values": None,
+        "changeable_on_resume": True,
     }
-    assert (rows["lr"]["limits"], rows["lr"]["shown"]) == ("≥ 0, ≤ 1e+30", "0.1")
-    assert rows["lr"]["free"] is False
+    assert (rows["lr"]["limits"], rows["lr"]["default_text"]) == ("≥ 0, ≤ 1e+30", "0.1")
+    assert rows["lr"]["changeable_on_resume"] is False
     assert rows["lr_epoch_decay"]["type"] == "list of numbers"
 
 
@@ -82,10 +82,10 @@ def test_the_json_list_shows_where_each_option_works() -> None:
     words = ("options", "--json", "lr", "seed", "pipeline_schedule", "samples")
     lr, seed, schedule, samples = json.loads(convoy(*words).out)
 
-    assert (lr["reach"], lr["why"]) == ("works on CUDA only", "replays kernels in one go")
-    assert (seed["reach"], seed["why"]) == ("no counterpart", "no device here has tiles.")
-    assert schedule["not_available"] == [option_table()["pipeline_schedule"].limit.choices[0]]
-    assert (samples["not_available"], samples["ready"]) == (True, [None, 5])
+    assert (lr["support"], lr["support_reason"]) == ("CUDA only", "replays kernels in one go")
+    assert (seed["support"], seed["support_reason"]) == ("no effect", "no device here has tiles.")
+    assert schedule["unavailable_values"] == [option_table()["pipeline_schedule"].limit.choices[0]]
+    assert (samples["unavailable_values"], samples["available_values"]) == (True, [None, 5])
 
 
 def test_one_option_is_shown_in_full() -> None:

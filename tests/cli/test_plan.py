@@ -71,8 +71,8 @@ def test_explain_shows_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert rows["--warmup-epoch"] == ["1", "data cifar10"]
     assert rows["--norm-num-groups"] == ["16", "model resnet14"]
     assert rows["--seed"] == ["0", "default"]
-    assert rows["--epoch"] == ["–", "command line"]
-    assert set(rows) == {row.flag for row in option_table().values()}
+    assert rows["--epochs"] == ["–", "command line"]
+    assert set(rows) == {row.shown_flag for row in option_table().values()}
 
 
 def test_a_configuration_file_overrides_the_environment(
@@ -119,7 +119,7 @@ def test_options_without_effect_are_shown_after_the_plan() -> None:
     assert (result.code, result.err) == (0, "")
     assert result.out.splitlines()[-3:] == [
         "",
-        "no effect      --prefetch-depth with --dataloader-worker 0",
+        "no effect      --prefetch-depth with --num-workers 0",
         "               --lr-decay with --lr-schedule cosine",
     ]
 

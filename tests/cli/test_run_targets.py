@@ -137,7 +137,7 @@ def test_options_of_a_resumed_run_are_part_of_its_plan(run: Path) -> None:
 def test_a_changed_training_is_refused_before_it_starts(run: Path) -> None:
     (message,) = refusals(f"python3 restore.py --restore-path {run} --epochs 7")
 
-    assert message.startswith("this would change the training results: --epoch was 2, now 7")
+    assert message.startswith("this would change the training results: --epochs was 2, now 7")
 
 
 @pytest.mark.parametrize(

@@ -128,14 +128,14 @@ def test_onnx_without_its_packages_is_refused_with_the_name_of_the_extra(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_file_is_replaced_only_with_override(run: Path, tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_only_with_overwrite(run: Path, tmp_path: Path) -> None:
     file = tmp_path / "a.safetensors"
     file.write_text("existing")
     refused = convoy("export", run, "--output", file)
 
     assert refused.code == 2 and f"{file} already exists" in refused.err
     assert file.read_text() == "existing"
-    assert convoy("export", run, "--output", file, "--override").code == 0
+    assert convoy("export", run, "--output", file, "--overwrite").code == 0
     assert "fc.bias" in load_file(file)
 
 

@@ -133,7 +133,7 @@ def test_an_option_with_an_effect_is_not_reported(values: dict[str, Any]) -> Non
 
 def test_every_option_that_can_be_inactive_has_a_case() -> None:
     may_be_inactive = {
-        row.flag
+        row.shown_flag
         for row in option_table().values()
         if row.inactive_when or row.support is not Support.EVERYWHERE
     }

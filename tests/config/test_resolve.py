@@ -142,7 +142,7 @@ def test_the_source_of_an_unset_length_is_the_one_that_unset_it() -> None:
 
 @pytest.mark.parametrize("layer", ["named", "command_line"])
 def test_two_lengths_of_one_source_are_refused(layer: str) -> None:
-    with pytest.raises(ConfigError, match="--epoch and --updates both set"):
+    with pytest.raises(ConfigError, match="--epochs and --updates both set"):
         resolve_sources(**{layer: {"epoch": 1.0, "updates": 2}})
 
 
@@ -172,7 +172,7 @@ def test_two_report_intervals_of_one_source_are_refused(layer: str) -> None:
 
 
 def test_an_unset_length_is_refused() -> None:
-    with pytest.raises(ConfigError, match="--epoch or --updates must set"):
+    with pytest.raises(ConfigError, match="--epochs or --updates must set"):
         resolve_sources(named={"epoch": None})
 
 
@@ -183,12 +183,12 @@ def test_all_problems_are_reported_in_one_error() -> None:
         environment={"DATA_DIR": "a\x07"},
     )
 
-    assert [line[:30] for line in problem_lines(request)] == [
+    assert [line[:31] for line in problem_lines(request)] == [
         "unknown option --lrr",
         "x.yaml, line 3: lr is odd",
-        "environment DATA_DIR contains ",
-        "--model 'resnet51' is unknown;",
-        "--epoch and --updates both set",
+        "environment DATA_DIR contains t",
+        "--model 'resnet51' is unknown; ",
+        "--epochs and --updates both set",
     ]
 
 

@@ -54,9 +54,9 @@ def test_valid_combinations_pass(values: dict[str, Any]) -> None:
         ({"model": "resnet51"}, "--model 'resnet51' is unknown; did you mean resnet65, resnet56"),
         (
             {"epoch": 1.0, "updates": 10},
-            "--epoch and --updates both set the training length; use only one",
+            "--epochs and --updates both set the training length; use only one",
         ),
-        ({"epoch": None}, "--epoch or --updates must set the training length"),
+        ({"epoch": None}, "--epochs or --updates must set the training length"),
         (
             {"base_learning_rate_exponent": -8.0, "lr": 0.1},
             "--lr and --base-learning-rate-exponent both set the learning rate",

@@ -83,7 +83,7 @@ def test_a_changed_training_is_refused_with_every_difference(config_path: Path) 
             override=False,
         )
 
-    assert ("--epoch was –, now 2; --updates was 20, now –; --lr was 0.3, now 0.1; ") in str(
+    assert ("--epochs was –, now 2; --updates was 20, now –; --lr was 0.3, now 0.1; ") in str(
         error.value
     )
     assert "--override" in str(error.value)

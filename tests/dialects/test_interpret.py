@@ -142,8 +142,8 @@ def test_launcher_and_variables_must_agree() -> None:
     assert problem_lines(agreeing) == []
     assert {setting.source for setting in agreeing.settings.values()} == {"mpirun"}
     assert problem_lines(conflicting) == [
-        "hosts: mpirun sets 3 and environment TF_CONFIG sets 2; make them agree",
-        "instances: mpirun sets 3 and environment TF_CONFIG sets 2; make them agree",
+        "hosts: mpirun sets 3 and environment TF_CONFIG sets 2; set both to the same value",
+        "instances: mpirun sets 3 and environment TF_CONFIG sets 2; set both to the same value",
     ]
 
 
@@ -345,7 +345,8 @@ def test_a_launcher_of_instances_multiplies_the_replicas() -> None:
 )
 def test_a_launcher_and_its_program_must_agree_on_devices(words: str, stages: int) -> None:
     assert problems(f"poprun --num-replicas 2 --ipus-per-replica 2 python3 train.py {words}") == [
-        f"poprun devices per replica: 2, but the program sets stages: {stages}; make them agree"
+        f"poprun devices per replica: 2, but the program sets stages: {stages}; "
+        "set both to the same value"
     ]
 
 

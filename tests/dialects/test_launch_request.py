@@ -164,7 +164,7 @@ def test_a_cluster_without_workers_is_refused(text: str, message: str) -> None:
                 "TF_POPLAR_FLAGS": "--executable_cache_path=b",
             },
             "executable cache path: environment POPDIST_EXECUTABLE_CACHE_PATH sets a and "
-            "environment TF_POPLAR_FLAGS sets b; make them agree",
+            "environment TF_POPLAR_FLAGS sets b; set both to the same value",
         ),
         (
             {

@@ -123,8 +123,9 @@ def test_different_exit_codes_are_an_error() -> None:
     result = run(2, 1, "end", codes=[0, 75])
 
     assert result.code == 1
-    assert "(rank 0) ended with code 0, but replica 1, stage 0 (rank 1) ended with code 75" in str(
-        result.error()
+    assert (
+        "(rank 0) exited with code 0, but replica 1, stage 0 (rank 1) exited with code 75"
+        in str(result.error())
     )
 
 
@@ -218,7 +219,7 @@ def test_a_worker_that_ignores_signals_is_killed_after_the_timeout(tmp_path: Pat
 
     assert result.code == 8
     assert result.describe()[0] == (
-        "replica 0, stage 0 (rank 0) did not end within 0.5 s of SIGTERM and was killed"
+        "replica 0, stage 0 (rank 0) did not exit within 0.5 s of SIGTERM and was killed"
     )
 
 

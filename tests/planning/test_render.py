@@ -26,7 +26,7 @@ batch          micro-batch size 32 × gradient accumulation 4 × 1 replica = 128
 length         5 epochs × 62 updates = 310 updates, 39,680 images
 precision      32.32, optimizer sgd
 learning rate  cosine, starts at 0, peak 0.09045, ends at 2.568e-06
-layout         1 host, 1 instance, 1 replica × 2 stages = 2 processes
+parallelism    1 host, 1 instance, 1 replica × 2 stages = 2 processes
 stages         balanced by cost: layer2/0/bn1
 recompute      on: a stage stores its input
 
@@ -64,7 +64,7 @@ stage 1    –   F0  B0  F1  B1  F2  B2  F3  B3  –"""
 def test_the_plan_of_one_device_as_text():
     lines = rendered().splitlines()
 
-    assert "layout         1 host, 1 instance, 1 replica × 1 stage = 1 process" in lines
+    assert "parallelism    1 host, 1 instance, 1 replica × 1 stage = 1 process" in lines
     assert lines[-2:] == ["half-step  0   1", "stage 0    F0  B0"]
 
 
@@ -76,7 +76,7 @@ def line(label: str, **options: Any) -> str:
 def test_configured_splits_are_shown():
     text = line("stages", pipeline_splits=("layer2", "fc"), gradient_accumulation=3)
 
-    assert text == "stages         as given: layer2/0/conv1 fc"
+    assert text == "stages         set by --pipeline-splits: layer2/0/conv1 fc"
 
 
 def test_the_recompute_line_names_the_checkpoints():

@@ -117,7 +117,7 @@ def test_the_shortest_run_is_one_update():
 
 @pytest.mark.parametrize("epochs", [0, -1, float("inf"), float("nan")])
 def test_an_invalid_number_of_epochs_is_refused(epochs: float):
-    with pytest.raises(ConfigError, match="--epoch must be a number above 0, got"):
+    with pytest.raises(ConfigError, match="--epochs must be a number above 0, got"):
         BatchPlan(1, 1, 1).total_updates(10, epochs)
 
 

@@ -46,18 +46,17 @@ def test_different_weights_are_shown_with_their_difference() -> None:
 
 def test_the_summary_line_counts_the_exact_layouts() -> None:
     assert summary_line([EQUAL, FAST_REDUCTION]) == (
-        f"1 of 1 layouts with exact reduction have bit-identical weights: sha256 {'ab' * 32}"
+        f"1 of 1 runs with exact reduction have bit-identical weights: sha256 {'ab' * 32}"
     )
     assert (
-        summary_line([EQUAL, DIFFERENT])
-        == "1 of 2 layouts with exact reduction differ from the first"
+        summary_line([EQUAL, DIFFERENT]) == "1 of 2 runs with exact reduction differ from the first"
     )
 
 
 def test_a_fast_layout_with_equal_weights_proves_nothing() -> None:
     equal_by_chance = replace(FAST_REDUCTION, equal=True, difference=0.0)
 
-    assert summary_line([EQUAL, equal_by_chance]).startswith("1 of 1 layouts")
+    assert summary_line([EQUAL, equal_by_chance]).startswith("1 of 1 runs")
 
 
 def test_the_result_is_available_as_json() -> None:

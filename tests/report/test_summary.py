@@ -199,7 +199,7 @@ def test_a_fine_tuned_run_prints_the_result_of_fine_tuning():
         (
             "done",
             "preempted",
-            "fine-tuned: 80 updates, 2 epochs, fine-tune (preempted, not complete)",
+            "fine-tuned: 80 updates, 2 epochs, fine-tune (stopped: preempted)",
         ),
         ("limit", "pending", "fine-tuning: pending"),
     ],
@@ -226,7 +226,7 @@ def test_a_run_with_incomplete_fine_tuning_suggests_resume(
 
 def test_a_preempted_run_suggests_resume():
     assert closing_lines(PREEMPTED, Path("runs/net-3")) == [
-        "trained a model, 1 (preempted, not complete)",
+        "trained a model, 1 (stopped: preempted)",
         "0 updates, 0 epochs, 0 images in 0:00",
         "run folder: runs/net-3",
         "next: convoy resume runs/net-3",

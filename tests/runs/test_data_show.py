@@ -78,17 +78,17 @@ def test_few_samples_make_a_small_sheet(tmp_path: Path) -> None:
     assert ": 8 samples of shapes, train split, 1 epoch\n" in result.out
 
 
-def test_an_existing_file_is_not_overwritten_without_override(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten_without_overwrite(tmp_path: Path) -> None:
     sheet = tmp_path / "sheet.png"
     sheet.write_text("existing")
     result = show(*SMALL, "--output", sheet)
 
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"convoy: {sheet} already exists")
-    assert "another --output" in result.err and "add --override" in result.err
+    assert "another --output" in result.err and "add --overwrite" in result.err
     assert result.err.count("\n") == 1
     assert sheet.read_text() == "existing"
-    assert show(*SMALL, "--output", sheet, "--override").code == 0
+    assert show(*SMALL, "--output", sheet, "--overwrite").code == 0
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
 
@@ -100,7 +100,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     assert result.err.splitlines() == [
         "convoy: --rows must be at least 1, got 0",
         "convoy: --columns must be at least 1, got -1",
-        "convoy: --epoch must be an integer here, got 1.5",
+        "convoy: --epochs must be an integer here, got 1.5",
         f"convoy: --output {tmp_path / 'x.jpg'} is not a valid output file; "
         "its name must end in .png",
     ]

@@ -78,7 +78,7 @@ def test_the_frozen_layers_are_reported(tmp_path: Path) -> None:
 
     assert reported.endswith(
         "layers (74,640 of 75,290 parameters), training starts at fc; "
-        "they are random: set --pretrained or --init-path"
+        "their weights are random: set --pretrained or --init-path"
     )
 
 

@@ -123,7 +123,7 @@ def test_the_closing_lines_show_both_phases(tmp_path: Path) -> None:
     lines = result.out.splitlines()
 
     assert result.code == 75
-    assert "fine-tuned: 2 updates, 0.1667 epochs, fine-tune (limit, not complete)" in lines
+    assert "fine-tuned: 2 updates, 0.1667 epochs, fine-tune (stopped: --stop-after)" in lines
     assert lines[-1] == f"next: convoy resume {run}"
     assert any(line.startswith("epoch 2/3  update 2/24") for line in lines)
 

@@ -71,9 +71,9 @@ def test_the_result_is_printed_as_a_table(monkeypatch: pytest.MonkeyPatch) -> No
     result = convoy("prove", *FEW)
     lines = result.out.splitlines()
 
-    assert lines[0].startswith("layout ")
+    assert lines[0].startswith("replicas × stages ")
     assert lines[1].startswith("1 × 1 ")
-    assert "layouts with exact reduction have bit-identical weights" in lines[-1]
+    assert "runs with exact reduction have bit-identical weights" in lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_stopped_proof_proves_nothing(
     result = process.wait()
 
     assert result.code == code
-    assert "stopped after 0 layouts; the result is incomplete" in result.err
+    assert "stopped after 0 runs; the result is incomplete" in result.err
     assert "exact reduction" not in result.out
 
 
@@ -109,7 +109,7 @@ def test_layouts_before_a_stop_do_not_count_as_proof(tmp_path: Path, fault: str,
     result = convoy_process("prove", *FEW, scratch=tmp_path, env={"CONVOY_TEST_FAULTS": fault})
 
     assert result.code == code
-    assert "stopped after 2 layouts; the result is incomplete" in result.err
+    assert "stopped after 2 runs; the result is incomplete" in result.err
     assert "exact reduction" not in result.out
 
 
@@ -133,4 +133,4 @@ def test_a_layout_with_different_weights_is_a_failure(monkeypatch: pytest.Monkey
 
     assert result.code == 5
     assert "no: differs by" in result.out
-    assert "2 of 3 layouts with exact reduction differ from the first" in result.out
+    assert "2 of 3 runs with exact reduction differ from the first" in result.out

@@ -243,13 +243,18 @@ INACTIVE_OPTIMIZER_CASES: list[Case] = [
     ({"momentum": 0.5, "optimizer": "adamw"}, "--momentum", "with --optimizer adamw"),
     (
         {"weight_decay_spares": "nothing", "weight_decay": 0.0},
-        "--weight-decay-spares",
+        "--weight-decay-exclude",
         "with --weight-decay 0",
     ),
     (
         {"weight_decay_spares": "norms", "optimizer": "lars"},
+<<<<<<< HEAD
         "--weight-decay-spares",
         "with --optimizer lars without --lars-weight-decay: --lars-skip-list contains all",
+=======
+        "--weight-decay-exclude",
+        "with --optimizer lars without --lars-weight-decay: --lars-skip-list",
+>>>>>>> main
     ),
     ({"rmsprop_decay": 0.5}, "--rmsprop-decay", "with --optimizer sgd"),
     (
@@ -389,7 +394,7 @@ INACTIVE_CASES: list[Case] = [
     ),
     (
         {"dataloader_worker": 2, **NO_VALIDATION},
-        "--dataloader-worker",
+        "--num-workers",
         "with --data synthetic and --validation-mode none",
     ),
     (
@@ -400,7 +405,7 @@ INACTIVE_CASES: list[Case] = [
     (
         {"prefetch_depth": 9, "dataloader_worker": 0},
         "--prefetch-depth",
-        "with --dataloader-worker 0",
+        "with --num-workers 0",
     ),
     *[
         (
@@ -435,12 +440,12 @@ INACTIVE_CASES: list[Case] = [
     (
         {"dataloader_kind": "processes", "data": "imagenet", "dataloader_worker": 0},
         "--dataloader-kind",
-        "with --dataloader-worker 0",
+        "with --num-workers 0",
     ),
     (
         {"dataloader_rebatch_size": 4, "dataloader_worker": 0},
         "--dataloader-rebatch-size",
-        "with --dataloader-worker 0",
+        "with --num-workers 0",
     ),
     (
         {"dataloader_rebatch_size": 4, **NO_VALIDATION},
@@ -492,7 +497,7 @@ INACTIVE_CASES: list[Case] = [
     (
         {"prefetch_depth": 3, "dataloader_worker": 4},
         "--prefetch-depth",
-        "below --dataloader-worker 4",
+        "below --num-workers 4",
     ),
     *INACTIVE_MIXING_CASES,
     *INACTIVE_REDUCTION_CASES,

@@ -39,9 +39,8 @@ print(convoy.predict(model, "photo.jpg"))
 With `replicas` or `shards`, worker processes start from a script or a notebook cell; the guard `if
 __name__ == "__main__"` is not needed. Ctrl-C saves the run and raises `KeyboardInterrupt`; a second
 one raises it at once, without saving. Under `torchrun`, each process of the run executes the
-script. The folder [examples](../examples) has
-scripts for photos, your own network, your own dataset, fine-tuning, observers and your own loops,
-and a notebook.
+script. The folder [examples](../examples) contains a notebook, and scripts for photos, your own
+network, your own dataset, fine-tuning, observers and your own loops.
 
 ## Your own network and data
 

@@ -1,10 +1,12 @@
 """docs/coming-from-ipu.md: every option of the three applications and its mapping."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from convoy.config.flags import Dialect, Flag, canonical
 from convoy.config.option import Option, Support
+from convoy.config.schema import option_table
 from convoy.dialects.command import PROGRAMS
 from convoy.dialects.launchers import LAUNCHERS, Launcher
 from convoy.dialects.popart import popart
@@ -78,8 +80,10 @@ def _launcher(table: Launcher) -> Iterator[str]:
 def _canonical_flags() -> Iterator[str]:
     """The flags of options.md."""
     for flag in canonical().flags:
-        if flag.option and flag.spelling.replace("--no-", "--", 1) == flag.option.flag:
-            yield flag.spelling
+        if flag.option:
+            positive = flag.spelling.replace("--no-", "--", 1)
+            if positive in (flag.option.flag, flag.option.shown_flag):
+                yield flag.spelling
 
 
 def _options(dialect: Dialect, without: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -95,10 +99,18 @@ def _mapping(flag: Flag, dialect: Dialect) -> str:
         return f"dropped: {flag.dropped}"
     mark = _mark(flag.option) if flag.option else ""
     if flag.spelling in dialect.help_texts:
-        return dialect.help_texts[flag.spelling] + mark
+        return _show_flags(dialect.help_texts[flag.spelling]) + mark
     assert flag.option is not None, f"{flag.spelling} has neither an option nor a help text"
     arguments = [flag.option.flag] if flag.const is None else flag.option.to_cli_args(flag.const)
-    return f"`{' '.join(arguments)}`{mark}"
+    return _show_flags(f"`{' '.join(arguments)}`") + mark
+
+
+def _show_flags(text: str) -> str:
+    """The text with the flags that help and options.md show."""
+    for row in option_table().values():
+        if row.shown_flag != row.flag:
+            text = re.sub(rf"{row.flag}(?=[` ])", row.shown_flag, text)
+    return text
 
 
 def _mark(row: Option) -> str:

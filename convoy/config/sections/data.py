@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from convoy.config.option import Run, condition, option, option_is, option_is_not, runtime_option
+from convoy.config.option import Run, condition, option, option_is_not, runtime_option
 from convoy.registry import Registry
 
 
@@ -66,7 +66,7 @@ no_image_files = option_is_not("data", ENCODED_DATA, reason=f"only {ENCODED_DATA
 data_is_in_memory = option_is_not(
     "data", "shapes", ENCODED_DATA, reason="the dataset is always in memory"
 )
-no_workers = option_is("dataloader_worker", 0)
+no_workers = condition(lambda run: run.data.dataloader_worker == 0, "with --num-workers 0")
 crop_option = partial(option, inactive_when=(no_image_files, option_is_not("augment", True)))
 no_cache = option_is_not("dataset_cache", True)
 # Synthetic training images are on the device, those for validation are not.
@@ -109,7 +109,7 @@ no_mixing = condition(
 def prefetch_below_workers(run: Run) -> str | None:
     """Every worker prepares a micro-batch, however small the prefetch depth is."""
     workers = run.data.dataloader_worker or 1
-    return f"below --dataloader-worker {workers}" if run.data.prefetch_depth < workers else None
+    return f"below --num-workers {workers}" if run.data.prefetch_depth < workers else None
 
 
 def mixup_normalizes_on_host(run: Run) -> str | None:

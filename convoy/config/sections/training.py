@@ -106,8 +106,8 @@ class BatchConfig:
     )
     device_iterations: int = runtime_option(
         1,
-        "Maximum number of updates between checks for stop signals. Reports, validation and "
-        "checkpoints check as well.",
+        "Maximum number of updates between checks for stop signals. They are also checked "
+        "at every report, validation and checkpoint.",
         at_least=1,
     )
 

@@ -272,7 +272,7 @@ class FileNameChooser:
         if reason is None:
             self._used = np.concatenate([self._used, digests])
             return names
-        self._notice(f"the images of the {split} split get numbers as names: {reason}")
+        self._notice(f"the images of the {split} split are renamed to numbers: {reason}")
         return PackedNames(_numbered_names(split, names))
 
 
@@ -303,7 +303,7 @@ def folder_names(class_names: Sequence[str], notice: Notice) -> tuple[str, ...]:
     if safe and all(name < following for name, following in pairwise(raw)):
         return tuple(class_names)
     notice(
-        "the class folders get numbers as names: sorting the class names would change the labels"
+        "the class folders are renamed to numbers: sorting the class names would change the labels"
     )
     width = len(str(len(class_names) - 1))
     return tuple(f"{label:0{width}}" for label in range(len(class_names)))

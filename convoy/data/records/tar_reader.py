@@ -104,7 +104,7 @@ def iter_members(stream: BinaryIO, total: int) -> Iterator[TarMember]:
         has_data = type_flag not in _TYPES_WITHOUT_DATA and not is_old_folder
         if has_data and size > total - data:
             raise CorruptTarError(
-                start, f"truncated inside a member of {size} bytes: {total - data} are left"
+                start, f"truncated inside a member of {size} bytes: only {total - data} remain"
             )
         yield TarMember(name, start, data, size, has_data and type_flag in _FILE_TYPES)
         offset = start = data + _pad_to_block(size) if has_data else data
@@ -130,7 +130,7 @@ def _read_header(stream: BinaryIO, offset: int, total: int) -> bytes | None:
             total, "no end-of-archive marker: truncated between two members, or unfinished"
         )
     if remaining < BLOCK_BYTES:
-        raise CorruptTarError(offset, f"truncated inside a header: {remaining} bytes are left")
+        raise CorruptTarError(offset, f"truncated inside a header: only {remaining} bytes remain")
     header = read_exactly(stream, offset, BLOCK_BYTES)
     if header == bytes(BLOCK_BYTES):
         for start in range(offset, total, _CHUNK):
@@ -147,7 +147,7 @@ def _read_header(stream: BinaryIO, offset: int, total: int) -> bytes | None:
     high = sum(byte > 127 for byte in summed) if checksum != sum(summed) else 0
     if checksum != sum(summed) - 256 * high:
         raise CorruptTarError(
-            offset, f"not a member header, or a damaged one: {remaining} bytes are left"
+            offset, f"not a member header, or a damaged one; {remaining} bytes remain unread"
         )
     return header
 
@@ -157,7 +157,7 @@ def _read_extended_header(stream: BinaryIO, data: int, size: int, total: int) ->
         raise CorruptTarError(data, f"a header of {size} bytes; the limit is {_MAX_HEADER_BYTES}")
     if size > total - data:
         raise CorruptTarError(
-            data, f"truncated inside a header of {size} bytes: {total - data} are left"
+            data, f"truncated inside a header of {size} bytes: only {total - data} remain"
         )
     return read_exactly(stream, data, size)
 

@@ -41,7 +41,7 @@ def iter_fields(data: BytesLike, span: Span, max_fields: int) -> Iterator[Field]
         else:
             raise ProtobufError(f"a field with wire type {wire_type}")
         if stop > end:
-            raise ProtobufError(f"a field of {stop - start} bytes, but {end - start} are left")
+            raise ProtobufError(f"a field of {stop - start} bytes, but only {end - start} remain")
         if not 0 < number < 2**29:
             raise ProtobufError(f"a field with the number {number}")
         count += 1

@@ -63,7 +63,7 @@ def test_names_that_cannot_be_kept_become_numbers(names: list[str], reason: str)
     numbered = choose_names(names, [0, 0], notices)
 
     assert [name.rpartition(".")[0] for name in numbered] == ["train_00000000", "train_00000001"]
-    assert notices[0].startswith("the images of the train split get numbers as names: ")
+    assert notices[0].startswith("the images of the train split are renamed to numbers: ")
     assert reason in notices[0]
 
 

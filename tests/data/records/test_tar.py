@@ -191,7 +191,9 @@ def test_a_truncated_shard_is_left_to_the_bad_record_policy(tmp_path: Path) -> N
     records = open_split(tmp_path)
 
     assert records.labels.tolist() == [0, UNKNOWN_LABEL, 3, 0]
-    with pytest.raises(BadRecordError, match=r"record 1: truncated inside .*: 100 bytes are left"):
+    with pytest.raises(
+        BadRecordError, match=r"record 1: truncated inside .*: only 100 bytes remain"
+    ):
         records.read(1)
 
 

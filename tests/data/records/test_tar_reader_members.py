@@ -92,7 +92,7 @@ def test_a_size_beyond_eight_gigabytes_is_read() -> None:
         member.size = 9 * 2**30
         header = member.tobuf(form)
 
-        assert f"a member of {9 * 2**30} bytes: 0 are left" in str(read_error(header))
+        assert f"a member of {9 * 2**30} bytes: only 0 remain" in str(read_error(header))
 
 
 def test_global_headers_are_skipped() -> None:
@@ -184,7 +184,7 @@ def header(type_flag: bytes, size: int, content: bytes = b"") -> bytes:
     ("data", "reason"),
     [
         (header(b"x", 2**40), "a header of 1099511627776 bytes; the limit is 65536"),
-        (header(b"L", 2**16), "truncated inside a header of 65536 bytes: 1024 are left"),
+        (header(b"L", 2**16), "truncated inside a header of 65536 bytes: only 1024 remain"),
         (header(b"x", 6, b"9 a=b\n"), "an invalid PAX header"),
         (header(b"x", 6, b"2 a=b\n"), "an invalid PAX header"),
         (header(b"x", 6, b"0 a=b\n"), "an invalid PAX header"),
@@ -195,7 +195,7 @@ def header(type_flag: bytes, size: int, content: bytes = b"") -> bytes:
         (header(b"S", 0), "a sparse member"),
         (header(b"x", 22, b"22 GNU.sparse.major=1\n") + header(b"0", 0), "a sparse member"),
         (header(b"0", 2**70), "truncated inside a member"),
-        (b"no tar at all".ljust(512), "not a member header, or a damaged one: 1536 bytes"),
+        (b"no tar at all".ljust(512), "not a member header, or a damaged one; 1536 bytes"),
         (b"x" * 512, "a header with an invalid number"),
     ],
 )

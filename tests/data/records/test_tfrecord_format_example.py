@@ -148,7 +148,7 @@ def test_a_list_of_another_type_is_refused_with_its_name() -> None:
         (field(3, VARINT, b"\0"), "wire type 0"),
         (field(3, 3, b""), "a field with wire type 3"),
         (field(0, VARINT, b"\0"), "a field with the number 0"),
-        (b"\x1a\x05\x00", "a field of 5 bytes, but 1 are left"),
+        (b"\x1a\x05\x00", "a field of 5 bytes, but only 1 remain"),
     ],
 )
 def test_an_invalid_list_is_refused_with_its_name(feature: bytes, reason: str) -> None:
@@ -225,5 +225,5 @@ def test_a_varint_is_not_read_beyond_its_message() -> None:
 
 
 def test_a_length_that_overflows_is_refused() -> None:
-    with pytest.raises(ProtobufError, match="but 0 are left"):
+    with pytest.raises(ProtobufError, match="but only 0 remain"):
         list(iter_fields(b"\x0a" + write_varint(2**64 - 1), (0, 11), 5))
