@@ -248,13 +248,8 @@ INACTIVE_OPTIMIZER_CASES: list[Case] = [
     ),
     (
         {"weight_decay_spares": "norms", "optimizer": "lars"},
-<<<<<<< HEAD
-        "--weight-decay-spares",
-        "with --optimizer lars without --lars-weight-decay: --lars-skip-list contains all",
-=======
         "--weight-decay-exclude",
-        "with --optimizer lars without --lars-weight-decay: --lars-skip-list",
->>>>>>> main
+        "with --optimizer lars without --lars-weight-decay: --lars-skip-list contains all",
     ),
     ({"rmsprop_decay": 0.5}, "--rmsprop-decay", "with --optimizer sgd"),
     (
