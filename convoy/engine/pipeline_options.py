@@ -169,6 +169,7 @@ def _check_count(options: PipelineOptions, schedule: Schedule, stages: int) -> N
         schedule.check_micro_batches(stages, count)
     except ConfigError as error:
         text = str(error).replace("--gradient-accumulation", "gradient_accumulation")
+        text = text.removeprefix("--pipeline-schedule ")
         raise ValueError(text) from None
 
 
