@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from convoy.batch import Bundle
+from convoy.layers.modules import sequential_layers
 from convoy.parallel.channels import TensorSpec
 from convoy.planning.memory import segment_starts
 from convoy.rng import key
@@ -215,7 +216,7 @@ class StageModule(nn.Module):
 
     def _run_segment(self, part: range, *arguments: Tensor) -> Any:
         function = self.node.function
-        if not isinstance(function, nn.Sequential):
+        if not (isinstance(function, nn.Sequential) and len(function)):
             return self.form.call(function, arguments)
         value: Any = self.form.call(function[part.start], arguments)
         for layer in list(function)[part.start + 1 : part.stop]:
@@ -240,9 +241,9 @@ def _direct_tensors(module: nn.Module) -> list[Tensor]:
 
 def recomputed_segments(function: StageFunction, checkpoints: Sequence[str]) -> list[range]:
     """The parts of a stage that are recomputed separately: a new one after each checkpoint."""
-    if not isinstance(function, nn.Sequential):
+    if not (isinstance(function, nn.Sequential) and len(function)):
         return [range(1)]
-    names = [name for name, _ in function.named_children()]
+    names = [name for name, _ in sequential_layers(function)]
     return [
         range(*bounds) for bounds in pairwise([*segment_starts(names, checkpoints), len(names)])
     ]

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from convoy.errors import ConfigError
 from convoy.layers.dropout import Dropout, DropoutRng
+from convoy.layers.modules import sequential_layers
 from convoy.layers.norms import BatchNorm
 from convoy.models.layers import LayerPlan, ModuleSpec, NormSpec
 from convoy.models.network import IMAGE_CHANNELS
@@ -119,7 +120,7 @@ def _named_layers(source: NetworkSource, model: str) -> Iterator[tuple[str, nn.M
     elif hasattr(source, LAYERS_METHOD):
         entries = getattr(source, LAYERS_METHOD)()
     elif isinstance(source, nn.Sequential):
-        entries = dict(source.named_children())
+        entries = dict(sequential_layers(source))
     else:
         assert isinstance(source, nn.Module)
         yield "model", source

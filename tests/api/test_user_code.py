@@ -140,6 +140,25 @@ def test_the_order_of_a_mapping_is_the_order_of_the_layers(tmp_path: Path) -> No
     assert not torch.equal(trained["head.weight"], layers["head"].weight)
 
 
+@pytest.mark.parametrize("inplace", [False, True])
+def test_an_activation_that_is_used_twice_is_applied_twice(tmp_path: Path, inplace: bool) -> None:
+    def make(activations: list[nn.Module]) -> nn.Sequential:
+        torch.manual_seed(0)
+        convolutions = [nn.Conv2d(inputs, 4, 3, padding=1) for inputs in (3, 4, 4)]
+        pairs = zip(convolutions, activations, strict=True)
+        layers = [layer for pair in pairs for layer in pair]
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
+
+    own = convoy.train(
+        model=make([nn.ReLU(inplace) for _ in range(3)]), output=tmp_path / "own", **TINY
+    )
+    shared = convoy.train(
+        model=make([nn.ReLU(inplace)] * 3), output=tmp_path / "shared", shards=2, **TINY
+    )
+
+    assert shared.summary.weights_sha256 == own.summary.weights_sha256
+
+
 class WithLayers(nn.Module):
     """A module that says where it can be split."""
 
