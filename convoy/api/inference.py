@@ -16,6 +16,7 @@ from convoy.api.requests import (
     register_objects,
     settings_without_dataset,
 )
+from convoy.api.runs import own_torch_settings
 from convoy.config.sections.parallel import DeviceConfig
 from convoy.errors import ConfigError, DataError
 
@@ -53,10 +54,11 @@ def load(
     run = settings_without_dataset(path)
     if not run:
         raise ConfigError(f"{path} is not in a run folder, so its network is not known")
-    _, names = register_objects(model, None)
-    options = options_from_keywords(names)
-    config = resolve_without_data(options.to_request(run_settings=run)).config
-    return load_classifier(config, path, DeviceConfig(device=device), fold_batch_norm)
+    with own_torch_settings():
+        _, names = register_objects(model, None)
+        options = options_from_keywords(names)
+        config = resolve_without_data(options.to_request(run_settings=run)).config
+        return load_classifier(config, path, DeviceConfig(device=device), fold_batch_norm)
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,11 @@ def predict(
 
     model = source if isinstance(source, ImageClassifier) else load(source, device=device)
     predictions = []
-    for result in predict_batches(model, _as_list(images), top_k, batch_size):
-        if isinstance(result, DataError):
-            raise result
-        predictions.append(result)
+    with own_torch_settings():
+        for result in predict_batches(model, _as_list(images), top_k, batch_size):
+            if isinstance(result, DataError):
+                raise result
+            predictions.append(result)
     return predictions
 
 
