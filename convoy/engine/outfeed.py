@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from convoy.data.infeed import as_element, check_same_structure
+from convoy.data.infeed import as_element, check_count, check_same_structure
 
 # The loop iteration of the current thread: (loop, iteration); None outside of loops.
 current_iteration: ContextVar[tuple[int, int] | None] = ContextVar("iteration", default=None)
@@ -69,8 +69,8 @@ class Outfeed:
     ) -> None:
         if mode not in ("all", "last"):
             raise ValueError(f"mode must be 'all' or 'last', got {mode!r}")
-        if buffer_depth is not None and buffer_depth < 1:
-            raise ValueError(f"buffer_depth must be at least 1, got {buffer_depth}")
+        if buffer_depth is not None:
+            check_count("buffer_depth", buffer_depth)
         self.mode = mode
         self._depth = buffer_depth
         self._results: deque[Any] = deque()

@@ -198,7 +198,7 @@ ARGUMENTS: dict[str, Rule] = {
     "grouped: less than 2S": (
         lambda: train([identity, FIRST, LAST], gradient_accumulation=4),
         ValueError,
-        ["grouped", "3 stages", "at least 6", "4"],
+        ["grouped", "3 stages", "multiple of 6", "4"],
     ),
     "interleaved: no multiple of S": (
         lambda: train(gradient_accumulation=3, schedule="interleaved"),

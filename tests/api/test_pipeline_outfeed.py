@@ -102,7 +102,7 @@ def test_sums_of_integers_do_not_overflow(dtype: torch.dtype) -> None:
     outfeed = convoy.Outfeed()
     value = True if dtype is torch.bool else torch.iinfo(dtype).max
     convoy.pipeline(
-        [lambda inputs: inputs + 1, lambda inputs: torch.full((2,), value, dtype=dtype)],
+        [lambda inputs: inputs + 1, lambda _: torch.full((2,), value, dtype=dtype)],
         convoy.Infeed(torch.zeros(4, 1)),
         outfeed,
         gradient_accumulation=4,
