@@ -254,12 +254,13 @@ def _get(dataset: Any, index: int) -> Any:
 
 
 def _first_dimension(arrays: Iterable[Any]) -> int:
-    lengths = {len(value) if _has_length(value) else None for value in arrays}
-    if not lengths or None in lengths:
+    values = list(arrays)
+    if not values or not all(map(_has_length, values)):
         raise TypeError("a tuple or dictionary of an infeed must contain arrays with a length")
+    lengths = {len(value) for value in values}
     if len(lengths) != 1:
         raise ValueError(f"the arrays have different first dimensions: {sorted(lengths)}")
-    return lengths.pop() or 0
+    return lengths.pop()
 
 
 def _has_length(value: Any) -> bool:
