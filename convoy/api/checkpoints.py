@@ -32,7 +32,7 @@ from convoy.config.schema import (
     raise_problems,
     setting_values,
 )
-from convoy.errors import CheckpointError
+from convoy.errors import CheckpointError, ConfigError
 from convoy.events import Averaged
 from convoy.run.start import inspect_data
 
@@ -258,6 +258,14 @@ def export(
         batch_size: Batch size of the exported program; None makes it dynamic.
         override: Overwrite an existing file.
     """
+    for name, value, choices in (
+        ("format", format, [*FORMAT_SUFFIXES]),
+        ("naming", naming, [None, *NAMINGS]),
+    ):
+        if value not in choices:
+            raise ConfigError(
+                f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}"
+            )
     path = None if output is None else str(Path(output))
     arguments = ExportArguments(format, naming, path, batch_size, override)
     with own_torch_settings():

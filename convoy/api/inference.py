@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
@@ -50,6 +50,8 @@ def load(
     """
     from convoy.run.prediction import load_classifier
 
+    if device not in get_args(Device):
+        raise ConfigError(f"device must be one of {', '.join(get_args(Device))}, got {device!r}")
     path = Path(source)
     run = settings_without_dataset(path)
     if not run:
@@ -119,6 +121,8 @@ def predict_batches(
     model: "ImageClassifier", images: "Sequence[ImageInput]", top_k: int, batch_size: int
 ) -> Iterator[Prediction | DataError]:
     """Yield a prediction, or the error, for each image, in order."""
+    if not (isinstance(top_k, int) and isinstance(batch_size, int)):
+        raise TypeError(f"top_k and batch_size must be integers, got {top_k!r} and {batch_size!r}")
     if top_k < 1 or batch_size < 1:
         raise ConfigError(f"top_k and batch_size must be at least 1, got {top_k} and {batch_size}")
     if model.transform is None:

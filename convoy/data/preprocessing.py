@@ -102,6 +102,8 @@ class ImageTransform:
                 raise DataError(f"{os.fspath(image)}: {error.strerror or error}") from error
             except ImageError as error:
                 raise DataError(f"{os.fspath(image)}: {error}") from error
+            except ValueError as error:  # a path with a null byte
+                raise DataError(f"{os.fspath(image)!r}: {error}") from error
         elif isinstance(image, bytes | bytearray | memoryview):
             try:
                 self._decode_into(bytes(image), out)
@@ -162,7 +164,7 @@ def to_pixels(image: Any) -> Pixels:
             f"an image as an array needs dtype uint8, got {image.dtype}; scale it to 0…255, or "
             "preprocess it yourself and pass a float tensor (3, height, width) to the network"
         )
-    if image.ndim == 2:
+    if image.ndim == 2 and image.size:
         return np.repeat(image[:, :, None], 3, axis=2)
     if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
         raise DataError(f"an image as an array has the shape (height, width, 3), got {image.shape}")
