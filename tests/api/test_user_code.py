@@ -229,8 +229,10 @@ class TwoNames(nn.Module):
         return outputs
 
 
-def test_a_layer_with_two_names_is_replaced_under_both(tmp_path: Path) -> None:
-    model = head(nn.Conv2d(3, 3, 1), TwoNames(*[nn.Dropout(0.5)] * 2))
+@pytest.mark.processes
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1)])
+def test_a_layer_with_two_names_is_one_layer(tmp_path: Path, layer: nn.Module) -> None:
+    model = head(nn.Conv2d(3, 3, 1), TwoNames(*[layer] * 2))
 
     single = convoy.train(model=model, output=tmp_path / "single", **TINY)
     several = convoy.train(
