@@ -164,7 +164,7 @@ def test_an_observer_that_raises_is_reported_once_and_removed(
     [
         ({"modle": "x"}, ["modle=", "model"]),
         ({"lr": "fast"}, ["lr=", "number", "fast"]),
-        ({"epochs": -1}, ["epoch=", "above 0", "-1"]),
+        ({"epochs": -1}, ["epoch=", "greater than 0", "-1"]),
         ({"model": "resnet21"}, ["--model", "resnet21", "resnet2"]),
         ({"lr": -1, "epochs": -1}, ["lr=", "epoch="]),
     ],
