@@ -210,8 +210,8 @@ def resume(
 def _check_observers(observers: Any) -> tuple[Callable[[Event], None], ...]:
     """One observer, or something else that is no list of functions, is a likely mistake."""
     if not isinstance(observers, Iterable) or not all(map(callable, items := tuple(observers))):
-        given = type(observers).__name__
-        raise TypeError(f"observers must be a list of functions, got {given}: {observers!r:.80}")
+        kind = type(observers).__name__
+        raise TypeError(f"observers must be a list of functions, got {kind}: {observers!r:.80}")
     return items
 
 

@@ -95,10 +95,10 @@ def _is_true(value: Any) -> bool:
     is_number = isinstance(value, bool | int | float | np.bool_ | np.number)
     if is_number or (isinstance(value, torch.Tensor | np.ndarray) and math.prod(value.shape) == 1):
         return bool(value)
-    given = type(value).__name__
+    description = type(value).__name__
     if isinstance(value, torch.Tensor | np.ndarray):
-        given = f"the shape {tuple(value.shape)}"
-    raise TypeError(f"condition must return a bool or a tensor with one value, got {given}")
+        description = f"the shape {tuple(value.shape)}"
+    raise TypeError(f"condition must return a bool or a tensor with one value, got {description}")
 
 
 class _Step:

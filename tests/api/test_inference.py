@@ -27,7 +27,14 @@ TINY: dict[str, Any] = {
     "threads": 1,
     "progress": "none",
 }
-FAMILIES = ["resnet8", "resnext11", "efficientnet-cifar", "squeezenet", "mobilenet-v3-small"]
+# The first one in every test run; test_load.py compares the outputs of all families.
+FAMILIES = [
+    "resnet8",
+    *(
+        pytest.param(name, marks=pytest.mark.evidence)
+        for name in ("resnext11", "efficientnet-cifar", "squeezenet", "mobilenet-v3-small")
+    ),
+]
 
 
 @pytest.fixture(scope="module")
