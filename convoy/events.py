@@ -133,7 +133,8 @@ class Observers:
             try:
                 observer(event)
             except Exception as error:
-                self._observers.remove(observer)
+                # the same function may be there twice, and another event may have removed it
+                self._observers = [item for item in self._observers if item is not observer]
                 self._report(observer, error, event.update)
 
     def _report(self, observer: Observer, error: Exception, update: int) -> None:

@@ -53,3 +53,18 @@ def test_a_failing_method_is_reported_by_the_name_of_its_class(
     Observers([Tracker().write]).notify(FIRST)
 
     assert "observer Tracker failed" in capsys.readouterr().err
+
+
+def test_an_observer_that_fails_in_its_own_notice_is_removed_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_: Event) -> None:
+        raise ValueError("no more")
+
+    seen = list[Event]()
+    observers = Observers([fail, fail, seen.append])
+    observers.notify(FIRST)
+    observers.notify(SECOND)
+
+    assert [event for event in seen if isinstance(event, Updated)] == [FIRST, SECOND]
+    assert capsys.readouterr().err.count("failed") <= 2

@@ -15,7 +15,7 @@ from convoy.api.requests import (
     register_objects,
     settings_without_dataset,
 )
-from convoy.api.runs import restored_torch_settings
+from convoy.api.runs import own_torch_settings
 from convoy.config.resolve import (
     ResolvedConfig,
     read_run_settings,
@@ -32,7 +32,7 @@ from convoy.config.schema import (
     raise_problems,
     setting_values,
 )
-from convoy.errors import CheckpointError
+from convoy.errors import CheckpointError, ConfigError
 from convoy.events import Averaged
 from convoy.run.start import inspect_data
 
@@ -88,11 +88,11 @@ def validate(
         config_path: Path of your own configuration file, likewise.
         **options: Options that replace those of the run.
     """
-    _, names = register_objects(model, data)
-    keywords = {**options, **names, "config": config, "config_path": config_path}
-    requested = options_from_keywords(keywords)
     scores = []
-    with restored_torch_settings():
+    with own_torch_settings():
+        _, names = register_objects(model, data)
+        keywords = {**options, **names, "config": config, "config_path": config_path}
+        requested = options_from_keywords(keywords)
         for score in validate_targets([Path(target) for target in targets], requested):
             if isinstance(score, CheckpointError):
                 raise score
@@ -198,8 +198,8 @@ def average(
     Returns:
         The path of the new checkpoint, and what it is the average of.
     """
-    _, names = register_objects(model, data)
-    with restored_torch_settings():
+    with own_torch_settings():
+        _, names = register_objects(model, data)
         return average_run(Path(run), options_from_keywords({**options, **names}))
 
 
@@ -259,10 +259,19 @@ def export(
         batch_size: Batch size of the exported program; None makes it dynamic.
         overwrite: Overwrite an existing file.
     """
+    for name, value, choices in (
+        ("format", format, [*FORMAT_SUFFIXES]),
+        ("naming", naming, [None, *NAMINGS]),
+    ):
+        if value not in choices:
+            raise ConfigError(
+                f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}"
+            )
     path = None if output is None else str(Path(output))
     arguments = ExportArguments(format, naming, path, batch_size, overwrite)
-    _, names = register_objects(model, None)
-    return export_checkpoint(Path(source), options_from_keywords(names), arguments)
+    with own_torch_settings():
+        _, names = register_objects(model, None)
+        return export_checkpoint(Path(source), options_from_keywords(names), arguments)
 
 
 def export_checkpoint(

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from convoy.data.infeed import Infeed
+from convoy.data.infeed import Infeed, check_count
 
 
 def dataset_benchmark(
@@ -52,8 +52,7 @@ def infeed_benchmark(
     if not isinstance(infeed, Infeed):
         raise TypeError(f"infeed must be a convoy.Infeed, got {type(infeed).__name__}")
     for name, value in (("epochs", epochs), ("elements_per_epoch", elements_per_epoch)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
+        check_count(name, value)
     rows = []
     for epoch in range(1, epochs + 1):
         row = _measure(infeed, elements_per_epoch, copy)

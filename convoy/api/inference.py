@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
@@ -16,6 +16,7 @@ from convoy.api.requests import (
     register_objects,
     settings_without_dataset,
 )
+from convoy.api.runs import own_torch_settings
 from convoy.config.sections.parallel import DeviceConfig
 from convoy.errors import ConfigError, DataError
 
@@ -49,14 +50,17 @@ def load(
     """
     from convoy.run.prediction import load_classifier
 
+    if device not in get_args(Device):
+        raise ConfigError(f"device must be one of {', '.join(get_args(Device))}, got {device!r}")
     path = Path(source)
     run = settings_without_dataset(path)
     if not run:
         raise ConfigError(f"{path} is not in a run folder, so its network is not known")
-    _, names = register_objects(model, None)
-    options = options_from_keywords(names)
-    config = resolve_without_data(options.to_request(run_settings=run)).config
-    return load_classifier(config, path, DeviceConfig(device=device), fold_batch_norm)
+    with own_torch_settings():
+        _, names = register_objects(model, None)
+        options = options_from_keywords(names)
+        config = resolve_without_data(options.to_request(run_settings=run)).config
+        return load_classifier(config, path, DeviceConfig(device=device), fold_batch_norm)
 
 
 @dataclass(frozen=True)
@@ -97,10 +101,11 @@ def predict(
 
     model = source if isinstance(source, ImageClassifier) else load(source, device=device)
     predictions = []
-    for result in predict_batches(model, _as_list(images), top_k, batch_size):
-        if isinstance(result, DataError):
-            raise result
-        predictions.append(result)
+    with own_torch_settings():
+        for result in predict_batches(model, _as_list(images), top_k, batch_size):
+            if isinstance(result, DataError):
+                raise result
+            predictions.append(result)
     return predictions
 
 
@@ -116,6 +121,8 @@ def predict_batches(
     model: "ImageClassifier", images: "Sequence[ImageInput]", top_k: int, batch_size: int
 ) -> Iterator[Prediction | DataError]:
     """Yield a prediction, or the error, for each image, in order."""
+    if not (isinstance(top_k, int) and isinstance(batch_size, int)):
+        raise TypeError(f"top_k and batch_size must be integers, got {top_k!r} and {batch_size!r}")
     if top_k < 1 or batch_size < 1:
         raise ConfigError(f"top_k and batch_size must be at least 1, got {top_k} and {batch_size}")
     if model.transform is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from convoy.api.keywords import NamedOptions
 from convoy.api.requests import options_from_keywords
-from convoy.api.runs import restored_torch_settings
+from convoy.api.runs import own_torch_settings
 from convoy.config.resolve import refuse_unavailable, resolve
 from convoy.run.start import fix_machine_values, inspect_data
 
@@ -59,8 +59,8 @@ def create_loader(**options: Unpack[NamedOptions]) -> TrainingLoader:
     from convoy.run.open_feed import open_feed
 
     keywords: dict[str, Any] = dict(options)
-    resolved = resolve(options_from_keywords(keywords).to_request())
-    refuse_unavailable(resolved, data_only=True)
-    resolved, _ = inspect_data(resolved)
-    with restored_torch_settings():
+    with own_torch_settings():
+        resolved = resolve(options_from_keywords(keywords).to_request())
+        refuse_unavailable(resolved, data_only=True)
+        resolved, _ = inspect_data(resolved)
         return TrainingLoader(open_feed(fix_machine_values(resolved, 1).config))

@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
@@ -165,11 +165,13 @@ def train(
             Ctrl-C stops at once, without saving.
         SystemExit: The process received SIGTERM. The state is saved.
     """
-    objects, names = register_objects(model, data)
-    keywords = {**options, **names, "config": config, "config_path": config_path}
-    resolved = resolve(options_from_keywords(keywords).to_request())
-    quiet = resolved.config.report.progress == "none"
-    return _run(RunRequest(resolved, quiet=quiet, observers=tuple(observers), user_objects=objects))
+    called = _check_observers(observers)
+    with own_torch_settings():
+        objects, names = register_objects(model, data)
+        keywords = {**options, **names, "config": config, "config_path": config_path}
+        resolved = resolve(options_from_keywords(keywords).to_request())
+        quiet = resolved.config.report.progress == "none"
+        return _run(RunRequest(resolved, quiet=quiet, observers=called, user_objects=objects))
 
 
 def resume(
@@ -193,20 +195,28 @@ def resume(
         observers: As for `train`.
         **options: Options to change; those that the weights depend on need `override`.
     """
-    objects, names = register_objects(model, data)
-    requested, folder = options_from_keywords({**options, **names}), Path(run)
-    run_settings = read_run_settings(folder / "config.yaml")
-    load_user_code(run_settings | requested.settings)
-    resolved = resolve_resumed(run_settings, requested.settings, requested.problems, override)
+    called = _check_observers(observers)
     source = None if checkpoint is None else Path(checkpoint)
-    quiet = resolved.config.report.progress == "none"
-    return _run(RunRequest(resolved, folder, source, override, quiet, tuple(observers), objects))
+    with own_torch_settings():
+        objects, names = register_objects(model, data)
+        requested, folder = options_from_keywords({**options, **names}), Path(run)
+        run_settings = read_run_settings(folder / "config.yaml")
+        load_user_code(run_settings | requested.settings)
+        resolved = resolve_resumed(run_settings, requested.settings, requested.problems, override)
+        quiet = resolved.config.report.progress == "none"
+        return _run(RunRequest(resolved, folder, source, override, quiet, called, objects))
+
+
+def _check_observers(observers: Any) -> tuple[Callable[[Event], None], ...]:
+    """One observer, or something else that is no list of functions, is a likely mistake."""
+    if not isinstance(observers, Iterable) or not all(map(callable, items := tuple(observers))):
+        kind = type(observers).__name__
+        raise TypeError(f"observers must be a list of functions, got {kind}: {observers!r:.80}")
+    return items
 
 
 def _run(request: RunRequest) -> Run:
-    with restored_torch_settings():
-        outcome = start(replace(request, keeps_process=True))
-    return _raise_if_stopped(outcome)
+    return _raise_if_stopped(start(replace(request, keeps_process=True)))
 
 
 def _raise_if_stopped(outcome: RunOutcome) -> Run:
@@ -220,8 +230,32 @@ def _raise_if_stopped(outcome: RunOutcome) -> Run:
 
 
 @contextmanager
-def restored_torch_settings() -> Iterator[None]:
-    """Restore the number of threads and the deterministic mode, which a run changes."""
+def own_torch_settings() -> Iterator[None]:
+    """Run with the settings of a new process, whatever the caller has set, and restore them.
+
+    Gradients, autocast, default dtype and default device would change results; a run changes the
+    number of threads, the deterministic mode and the random generator.
+    """
+    import torch
+
+    dtype, device = torch.get_default_dtype(), torch.get_default_device()
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(_restored_determinism())
+        for name in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(name):
+                stack.enter_context(torch.autocast(name, enabled=False))
+        if device.type != "cpu":  # a device context slows down every call
+            stack.enter_context(torch.device("cpu"))
+        stack.callback(torch.set_default_dtype, dtype)
+        torch.set_default_dtype(torch.float32)
+        yield
+
+
+@contextmanager
+def _restored_determinism() -> Iterator[None]:
     import torch
 
     threads = torch.get_num_threads()

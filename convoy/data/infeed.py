@@ -74,17 +74,15 @@ class Infeed:
         replica: int | None = None,
         replicas: int | None = None,
     ) -> None:
-        if not 1 <= prefetch_depth <= MAX_PREFETCH_DEPTH:
-            raise ValueError(
-                f"prefetch_depth must be between 1 and {MAX_PREFETCH_DEPTH}, got {prefetch_depth}"
-            )
+        check_count("prefetch_depth", prefetch_depth, maximum=MAX_PREFETCH_DEPTH)
         self._share: InfeedShare | None = None
         if replica is not None or replicas is not None:
             self._share = _checked_share(replica, replicas)
         self.is_share_given = self._share is not None
         self._dataset = dataset
         self._depth = prefetch_depth
-        self.device = torch.device(device)
+        self.device = _checked_device(device)
+        self._is_started = False
         self._position = 0  # elements that this replica has received
         self._start = 0  # elements that all replicas received before the loaded state
         self._first: Element | None = None
@@ -135,8 +133,11 @@ class Infeed:
 
         The number of replicas may have changed.
         """
+        position = state.get("position") if isinstance(state, Mapping) else None
+        if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+            raise ValueError(f"an infeed needs the position of state_dict(), got {state!r:.80}")
         self.close()
-        self._start, self._position = state["position"], 0
+        self._start, self._position = position, 0
 
     def close(self) -> None:
         """Stop the background thread."""
@@ -169,11 +170,19 @@ class Infeed:
 
     def _select(self, share: InfeedShare) -> Iterator[tuple[int, Any]]:
         """The elements of this replica from its position on, of a dataset that is iterated."""
+        if isinstance(self._dataset, Iterator) and self._is_started:
+            raise ValueError(
+                "an iterator cannot be read again from the start; give the infeed a dataset or an "
+                "object that creates a new iterator each time"
+            )
+        self._is_started = True
         first = share.index(self._position)
+        # An iterator may use the memory of an element again for the next one.
+        is_stored = isinstance(self._dataset, list | torch.utils.data.DataLoader)
         for index, item in enumerate(self._dataset):
             number = index - self._start
             if number >= first and share.includes(number):
-                yield index, item
+                yield index, item if is_stored else _copied(item)
 
     def _read_index(self, index: int) -> Element:
         return self._check(index, _get(self._dataset, index))
@@ -190,9 +199,30 @@ class Infeed:
         return element
 
 
+def check_count(name: str, value: Any, minimum: int = 1, maximum: int | None = None) -> None:
+    """Raise TypeError unless an argument is an integer, ValueError unless it is in its range."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if maximum is not None and not minimum <= value <= maximum:
+        raise ValueError(f"{name} must be between {minimum} and {maximum}, got {value}")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {value}")
+
+
+def _checked_device(device: torch.device | str) -> torch.device:
+    try:
+        checked = torch.device(device)
+        torch.empty(0, device=checked)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # as torch has it
+        raise ValueError(f"device {device!r} is not available: {error}") from error
+    return checked
+
+
 def _checked_share(replica: int | None, replicas: int | None) -> InfeedShare:
     if replica is None or replicas is None:
         raise ValueError("replica and replicas must be given together")
+    check_count("replicas", replicas)
+    check_count("replica", replica, minimum=0)
     if not 0 <= replica < replicas:
         raise ValueError(f"replica must be between 0 and {replicas - 1}, got {replica}")
     return InfeedShare(replica, replicas)
@@ -206,7 +236,9 @@ def _length(dataset: Any) -> int | None:
         case tuple():
             return _first_dimension(dataset)
         case np.ndarray() | Tensor():
-            return len(dataset)
+            return _first_dimension([dataset])
+        case torch.utils.data.IterableDataset():  # it may have a length, but no items
+            return None
         case torch.utils.data.Dataset() if isinstance(dataset, Sized):
             return len(dataset)
     return None
@@ -222,10 +254,31 @@ def _get(dataset: Any, index: int) -> Any:
 
 
 def _first_dimension(arrays: Iterable[Any]) -> int:
-    lengths = {len(value) for value in arrays}
+    values = list(arrays)
+    if not values or not all(map(_has_length, values)):
+        raise TypeError("a tuple or dictionary of an infeed must contain arrays with a length")
+    lengths = {len(value) for value in values}
     if len(lengths) != 1:
         raise ValueError(f"the arrays have different first dimensions: {sorted(lengths)}")
     return lengths.pop()
+
+
+def _has_length(value: Any) -> bool:
+    return isinstance(value, Sized) and not (isinstance(value, Tensor) and not value.dim())
+
+
+def _copied(item: Any) -> Any:
+    """Copy tensors and arrays, in tuples, lists and dictionaries too."""
+    match item:
+        case Tensor():
+            return item.clone()
+        case np.ndarray():
+            return item.copy()
+        case dict():
+            return {name: _copied(value) for name, value in item.items()}
+        case tuple() | list():
+            return tuple(map(_copied, item))
+    return item
 
 
 def as_element(item: Any) -> Element:
@@ -239,10 +292,17 @@ def as_element(item: Any) -> Element:
             return tuple(as_element(value) for value in item)
         case _:
             try:
-                return torch.as_tensor(item)
+                return torch.as_tensor(_with_strides_of_torch(item))
             except (TypeError, ValueError, RuntimeError) as error:
                 text = f"an element must be a tensor, an array or a number, got {item!r:.80}"
                 raise TypeError(text) from error
+
+
+def _with_strides_of_torch(item: Any) -> Any:
+    """Copy an array with negative strides, such as a flipped image: torch has none."""
+    if isinstance(item, np.ndarray) and any(stride < 0 for stride in item.strides):
+        return item.copy()
+    return item
 
 
 def check_same_structure(element: Any, first: Any, what: str) -> None:

@@ -109,6 +109,8 @@ class ImageTransform:
                 raise DataError(f"{os.fspath(image)}: {error.strerror or error}") from error
             except ImageError as error:
                 raise DataError(f"{os.fspath(image)}: {error}") from error
+            except ValueError as error:  # a path with a null byte
+                raise DataError(f"{os.fspath(image)!r}: {error}") from error
         elif isinstance(image, bytes | bytearray | memoryview):
             try:
                 self._decode_into(bytes(image), out)
@@ -164,11 +166,26 @@ def to_pixels(image: Any) -> Pixels:
                 f"{type(image).__name__} is not an image; pass a path, the bytes of a file, a PIL "
                 "image, or a uint8 array of shape (height, width, 3)"
             )
-        return np.asarray(image.convert("RGB"))
+        return _pillow_pixels(image)
     if image.dtype != np.uint8:
-        raise DataError(f"an image as an array needs dtype uint8, got {image.dtype}")
-    if image.ndim == 2:
+        raise DataError(
+            f"an image as an array needs dtype uint8, got {image.dtype}; scale it to 0…255, or "
+            "preprocess it yourself and pass a float tensor (3, height, width) to the network"
+        )
+    if image.ndim == 2 and image.size:
         return np.repeat(image[:, :, None], 3, axis=2)
     if image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
         raise DataError(f"an image as an array has the shape (height, width, 3), got {image.shape}")
     return image
+
+
+def _pillow_pixels(image: Any) -> Pixels:
+    """Pillow clips values above 255, so more than 8 bits are scaled as when a file is decoded."""
+    if image.mode.startswith("I;16"):
+        return to_pixels((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise DataError(
+            f"a PIL image with mode {image.mode} has no fixed range; scale it to 0…255 and convert "
+            "it to RGB"
+        )
+    return np.asarray(image.convert("RGB"))

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from convoy.batch import Bundle
+from convoy.layers.modules import sequential_layers
 from convoy.parallel.channels import TensorSpec
 from convoy.planning.memory import segment_starts
 from convoy.rng import key
@@ -171,6 +171,7 @@ class StageModule(nn.Module):
         super().__init__()
         self.node = node
         self.form = trace.form
+        self.output_specs = trace.outputs[node.branch]
         used = set(trace.used[node.branch])
         parents = nn.ModuleList(modules_of(node.function))
         self.used = nn.ModuleList(
@@ -201,7 +202,15 @@ class StageModule(nn.Module):
             return self._outputs(value)
 
     def _outputs(self, value: Any) -> Bundle:
-        return flatten(value, self.node.name)[0]
+        outputs = flatten(value, self.node.name)[0]
+        specs = tuple(map(_spec, outputs))
+        if specs != self.output_specs:
+            given, first = _describe_specs(specs), _describe_specs(self.output_specs)
+            raise ValueError(
+                f"{self.node.name} returned {given}, but {first} for the first micro-batch; all "
+                "micro-batches need the same shapes and dtypes"
+            )
+        return outputs
 
     def _recompute(self, part: range, value: Any) -> Any:
         """Run a segment whose activations are computed again in the backward pass."""
@@ -210,28 +219,33 @@ class StageModule(nn.Module):
             partial(self._run_segment, part),
             *arguments,
             use_reentrant=False,
-            context_fn=lambda: (nullcontext(), self._without_statistics()),
+            context_fn=lambda: (nullcontext(), _preserved_buffers(self.used)),
         )
 
     def _run_segment(self, part: range, *arguments: Tensor) -> Any:
         function = self.node.function
-        if not isinstance(function, nn.Sequential):
+        if not (isinstance(function, nn.Sequential) and len(function)):
             return self.form.call(function, arguments)
         value: Any = self.form.call(function[part.start], arguments)
         for layer in list(function)[part.start + 1 : part.stop]:
             value = layer(value)
         return value
 
-    @contextmanager
-    def _without_statistics(self) -> Iterator[None]:
-        """Batch norm must not update its running statistics a second time."""
-        norms = [module for module in self.used if isinstance(module, _BatchNorm)]
-        before = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
-        try:
-            yield
-        finally:  # torch stops a recomputation early by an exception
-            for buffer, values in before:
-                buffer.copy_(values)
+
+@contextmanager
+def _preserved_buffers(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Restore buffers, such as running statistics: a trace or a recomputation must not count."""
+    before = [
+        (module, name, buffer, buffer.clone())
+        for module in modules
+        for name, buffer in module.named_buffers(recurse=False)
+    ]
+    try:
+        yield
+    finally:  # torch stops a recomputation early by an exception
+        with torch.no_grad():
+            for module, name, buffer, values in before:
+                setattr(module, name, buffer.copy_(values))  # a module may have replaced it
 
 
 def _direct_tensors(module: nn.Module) -> list[Tensor]:
@@ -240,9 +254,9 @@ def _direct_tensors(module: nn.Module) -> list[Tensor]:
 
 def recomputed_segments(function: StageFunction, checkpoints: Sequence[str]) -> list[range]:
     """The parts of a stage that are recomputed separately: a new one after each checkpoint."""
-    if not isinstance(function, nn.Sequential):
+    if not (isinstance(function, nn.Sequential) and len(function)):
         return [range(1)]
-    names = [name for name, _ in function.named_children()]
+    names = [name for name, _ in sequential_layers(function)]
     return [
         range(*bounds) for bounds in pairwise([*segment_starts(names, checkpoints), len(names)])
     ]
@@ -290,6 +304,11 @@ def _as_leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
+def _describe_specs(specs: Iterable[TensorSpec]) -> str:
+    described = (f"{spec.shape} {str(spec.dtype).removeprefix('torch.')}" for spec in specs)
+    return ", ".join(described) or "nothing"
+
+
 def _spec(tensor: Tensor) -> TensorSpec:
     return TensorSpec(tuple(tensor.shape), tensor.dtype)
 
@@ -307,20 +326,15 @@ def _run_branch(
     _check_arguments(node, inputs, form)
     modules = nn.ModuleList(modules_of(node.function))
     weights = [*modules.parameters(), *trained]
-    before = [(buffer, buffer.clone()) for buffer in modules.buffers()]
     watch = _TensorWatch(node.name, inputs, weights, [*modules.buffers()])
     try:
-        with torch.random.fork_rng(), watch:
+        with _preserved_buffers(modules.modules()), torch.random.fork_rng(), watch:
             value = form.call(node.function, inputs)
     except RuntimeError as error:
         if "leaf Variable" not in str(error):
             raise
         # Autograd refuses to change a tensor that requires a gradient before the operation starts.
         raise ValueError(f"{node.name} modifies a parameter or an argument in place") from error
-    finally:
-        with torch.no_grad():
-            for buffer, values in before:
-                buffer.copy_(values)
     outputs, output_form = flatten(value, node.name)
     return _BranchRun(outputs, output_form, tuple(watch.used))
 

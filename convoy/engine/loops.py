@@ -1,13 +1,22 @@
 """Loops that run a step many times without returning to the caller."""
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
+import numpy as np
 import torch
 
-from convoy.data.infeed import Element, Infeed, as_element, describe_structure, has_same_structure
+from convoy.data.infeed import (
+    Element,
+    Infeed,
+    as_element,
+    check_count,
+    describe_structure,
+    has_same_structure,
+)
 from convoy.engine.outfeed import current_iteration, map_tensors
 
 _loop_numbers = count()
@@ -63,16 +72,33 @@ def while_loop(
         maximum_iterations: Stop after this many iterations even if the condition is true.
         compile: As for `repeat`.
     """
-    if maximum_iterations is not None and maximum_iterations < 0:
-        raise ValueError(f"maximum_iterations must be at least 0, got {maximum_iterations}")
+    if maximum_iterations is not None:
+        check_count("maximum_iterations", maximum_iterations, minimum=0)
+    _check_callable("condition", condition)
     step = _Step(body, inputs, infeed, compile)
     _check_arguments(condition, "condition", len(step.carried), None)
     limit = range(maximum_iterations) if maximum_iterations is not None else count()
     for _ in limit:
-        if not bool(condition(*step.carried)):
+        if not _is_true(condition(*step.carried)):
             break
         step.run()
     return step.result
+
+
+def _check_callable(name: str, function: Any) -> None:
+    if not callable(function):
+        raise TypeError(f"{name} must be a function, got {type(function).__name__}")
+
+
+def _is_true(value: Any) -> bool:
+    """The value of a condition."""
+    is_number = isinstance(value, bool | int | float | np.bool_ | np.number)
+    if is_number or (isinstance(value, torch.Tensor | np.ndarray) and math.prod(value.shape) == 1):
+        return bool(value)
+    description = type(value).__name__
+    if isinstance(value, torch.Tensor | np.ndarray):
+        description = f"the shape {tuple(value.shape)}"
+    raise TypeError(f"condition must return a bool or a tensor with one value, got {description}")
 
 
 class _Step:
@@ -83,6 +109,7 @@ class _Step:
     ) -> None:
         if infeed is not None and not isinstance(infeed, Infeed):
             raise TypeError(f"infeed must be a convoy.Infeed, got {type(infeed).__name__}")
+        _check_callable("body", body)
         values = inputs if isinstance(inputs, list | tuple) else (inputs,)
         self.carried = tuple(as_element(value) for value in values)
         self._infeed = infeed

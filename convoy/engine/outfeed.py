@@ -1,17 +1,22 @@
 """Outfeed: results that leave a loop or a pipeline while it runs."""
 
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from threading import Condition
+from threading import Condition, Thread, current_thread, main_thread
+from threading import enumerate as all_threads
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from convoy.data.infeed import as_element, check_same_structure
+from convoy.data.infeed import as_element, check_count, check_same_structure
+
+_POLL_SECONDS = 0.2  # how often a waiting reader looks whether anything can still arrive
+_WARN_SECONDS = 30.0  # how long a full outfeed waits before it says so
 
 # The loop iteration of the current thread: (loop, iteration); None outside of loops.
 current_iteration: ContextVar[tuple[int, int] | None] = ContextVar("iteration", default=None)
@@ -69,8 +74,8 @@ class Outfeed:
     ) -> None:
         if mode not in ("all", "last"):
             raise ValueError(f"mode must be 'all' or 'last', got {mode!r}")
-        if buffer_depth is not None and buffer_depth < 1:
-            raise ValueError(f"buffer_depth must be at least 1, got {buffer_depth}")
+        if buffer_depth is not None:
+            check_count("buffer_depth", buffer_depth)
         self.mode = mode
         self._depth = buffer_depth
         self._results: deque[Any] = deque()
@@ -79,6 +84,7 @@ class Outfeed:
         self._is_closed = False
         self._gatherer: ResultGatherer | None = None
         self._is_source = True  # whether this process has the results
+        self._producer: Thread | None = None  # of the last result
         self._condition = Condition()
 
     def enqueue(self, result: Any) -> None:
@@ -98,10 +104,20 @@ class Outfeed:
             check_same_structure(value, self._first, "this result")
             if self.mode == "last":
                 self._results.clear()
-            while self._is_full:
-                self._condition.wait()
+            self._producer = current_thread()
+            self._wait_for_space()
             self._results.append(value)
             self._condition.notify_all()
+
+    def _wait_for_space(self) -> None:
+        """Wait for a reader; one that does not come is a likely mistake."""
+        if not self._condition.wait_for(lambda: not self._is_full, _WARN_SECONDS):
+            warnings.warn(
+                f"the outfeed is full ({self._depth} results), and nothing has read it for "
+                f"{_WARN_SECONDS:.0f} s; read it in another thread, or remove buffer_depth",
+                stacklevel=4,
+            )
+            self._condition.wait_for(lambda: not self._is_full)
 
     @property
     def _is_full(self) -> bool:
@@ -148,12 +164,26 @@ class Outfeed:
         self._check_streams()
         while True:
             with self._condition:
-                self._condition.wait_for(lambda: self._results or self._is_closed)
+                while not (self._results or self._is_closed or self._is_abandoned):
+                    self._condition.wait(_POLL_SECONDS)
                 if not self._results:
                     return
                 result = self._results.popleft()
                 self._condition.notify_all()
             yield result
+
+    @property
+    def _is_abandoned(self) -> bool:
+        """Whether the program has ended without `close`, for example by an error or Ctrl-C.
+
+        Python waits for a thread that reads a stream, which must not wait for results then.
+        """
+        if main_thread().is_alive():
+            return False
+        if self._producer is not None:
+            return not self._producer.is_alive()
+        others = (item for item in all_threads() if item is not current_thread())
+        return not any(item.is_alive() and not item.daemon for item in others)
 
     def close(self) -> None:
         """End `stream` after the remaining results."""

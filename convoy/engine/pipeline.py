@@ -1,6 +1,7 @@
 """Pipelines of the user's own stages, on the executor and the reductions of the trainer."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -68,7 +69,7 @@ class Pipeline:
                 raise TypeError(f"argument {index} of the pipeline must be a tensor")
         bundle = tuple(value for value in arguments if isinstance(value, Tensor))
         self._check_inputs(bundle)
-        with torch.random.fork_rng():
+        with _gradient_mode(self.options), torch.random.fork_rng():
             if self._program is None:
                 self._program = _Program(self, bundle)
             program = self._program
@@ -117,6 +118,16 @@ class Pipeline:
             )
 
 
+@contextmanager
+def _gradient_mode(options: PipelineOptions) -> Iterator[None]:
+    """Training needs gradients, also where the caller has disabled them."""
+    if not options.trains:
+        yield
+        return
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
 def _forward_only(table: Timetable) -> Timetable:
     """The forward passes of a timetable, without the columns of the backward passes."""
     rows = [
@@ -152,6 +163,8 @@ class _Results:
     def sum_dtype(self, output: Tensor) -> torch.dtype:
         """The dtype of the sum of outputs like this one."""
         choice = self.options.accumulate_outfeed_dtype
+        if choice is None and not (output.is_floating_point() or output.is_complex()):
+            return torch.int64  # as torch.sum; a sum of uint8 or bool would overflow
         return choose_dtype("accumulate_outfeed_dtype", choice, output)
 
     def select(self, outputs: Bundle, loss: Tensor | None) -> tuple[Bundle, ArgumentForm]:

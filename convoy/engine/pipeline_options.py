@@ -16,6 +16,7 @@ from convoy.engine.gradient_step import (
 )
 from convoy.engine.outfeed import Outfeed
 from convoy.errors import ConfigError
+from convoy.layers.modules import sequential_layers
 from convoy.planning.schedules import SCHEDULES, Schedule, format_shared_devices
 from convoy.registry import suggest
 
@@ -169,6 +170,7 @@ def _check_count(options: PipelineOptions, schedule: Schedule, stages: int) -> N
         schedule.check_micro_batches(stages, count)
     except ConfigError as error:
         text = str(error).replace("--gradient-accumulation", "gradient_accumulation")
+        text = text.replace("--pipeline-schedule ", "schedule ")
         raise ValueError(text) from None
 
 
@@ -194,7 +196,9 @@ def _layer_names(stage: Any) -> list[str]:
     """The names of the layers of a stage that is an `nn.Sequential`."""
     if isinstance(stage, list | tuple):
         return [name for branch in stage for name in _layer_names(branch)]
-    return [name for name, _ in stage.named_children()] if isinstance(stage, nn.Sequential) else []
+    return (
+        [name for name, _ in sequential_layers(stage)] if isinstance(stage, nn.Sequential) else []
+    )
 
 
 def _check_outfeed(options: PipelineOptions, outfeed: Outfeed | None) -> None:

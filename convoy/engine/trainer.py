@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
 
+import torch
 from torch import Tensor
 
 from convoy.data.loader import LoaderOptions, MicroBatchIndex, TrainingFeed
@@ -76,6 +77,7 @@ class Trainer:
             raise
         yield from results
 
+    @torch.enable_grad()  # an observer may have disabled gradients
     def _update(self, batches: Iterable[PipelineInput]) -> UpdateResult:
         started = monotonic()
         guard = self.update_step.guard

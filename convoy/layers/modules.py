@@ -13,6 +13,15 @@ from convoy.models import layers as operations
 from convoy.models.layers import ConvSpec
 
 
+def sequential_layers(sequential: nn.Sequential) -> list[tuple[str, nn.Module]]:
+    """The layers of a sequential module by name; one that appears twice is listed twice.
+
+    `named_children` would leave out the second use of a shared activation.
+    """
+    modules = sequential.named_modules(remove_duplicate=False)
+    return [(name, module) for name, module in modules if name and "." not in name]
+
+
 def build_conv(spec: ConvSpec) -> nn.Conv2d:
     """A convolution whose output size is the input size divided by the stride, rounded up."""
     args = (spec.inputs, spec.outputs, spec.kernel, spec.stride)

@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from functools import lru_cache
 from inspect import Parameter, signature
+from itertools import chain
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.parameter import is_lazy
 from torch.utils.flop_counter import FlopCounterMode
 
 from convoy.errors import ConfigError
 from convoy.layers.dropout import Dropout, DropoutRng
+from convoy.layers.modules import sequential_layers
 from convoy.layers.norms import BatchNorm
 from convoy.models.layers import LayerPlan, ModuleSpec, NormSpec
 from convoy.models.network import IMAGE_CHANNELS
@@ -57,15 +60,27 @@ class UserNetwork:
         source = self._source
         if not isinstance(source, nn.Module | Mapping):
             source = _call_factory(source, self.name, classes, seed)
-        layers = dict(_named_layers(source, self.name))
+        named = list(_named_layers(source, self.name))
+        layers = dict(named)
         if not layers:
             raise ConfigError(f"--model {self.name} has no layers")
+        names = [name for name, _ in named]
+        for name in names:
+            if not name or names.count(name) > 1:
+                raise ConfigError(f"--model {self.name}: {name!r} must be the name of one layer")
         _check_not_shared(layers, self.name)
+        _check_parameters(layers, self.name)
         return layers
 
     def build(self, name: str, classes: int, seed: int, position: StepPosition) -> nn.Module:
         """Copy a layer, with convoy's norm and dropout layers."""
-        layer = deepcopy(self.layers(classes, seed)[name])
+        try:
+            layer = deepcopy(self.layers(classes, seed)[name])
+        except RuntimeError as error:  # a parameter that is computed, as by nn.utils.weight_norm
+            raise ConfigError(
+                f"layer {name} of --model {self.name} cannot be copied: {error}; use "
+                "torch.nn.utils.parametrizations for computed parameters"
+            ) from error
         return _convert(layer, name, self.name, seed, position)
 
     def _describe_layers(self, image_size: int, classes: int, seed: int) -> tuple[LayerPlan, ...]:
@@ -97,19 +112,56 @@ def _call_factory(
     factory: Callable[..., NetworkSource], name: str, classes: int, seed: int
 ) -> NetworkSource:
     """Create the network; `num_classes` is passed to a factory that takes it."""
+    if not callable(factory):
+        raise ConfigError(_not_a_network(name, factory))
     parameters = signature(factory).parameters.values()
     takes_classes = any(
         item.name == "num_classes" or item.kind is Parameter.VAR_KEYWORD for item in parameters
     )
+    try:
+        signature(factory).bind(**({"num_classes": classes} if takes_classes else {}))
+    except TypeError as error:
+        text = f"--model {name} is called with num_classes, or without arguments: {error}"
+        raise ConfigError(text) from error
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = factory(num_classes=classes) if takes_classes else factory()
     if isinstance(network, nn.Module | Mapping):
         return network
-    raise ConfigError(
-        f"--model {name} returned {type(network).__name__}; it must return a torch.nn.Module or a "
-        "mapping of named layers"
+    raise ConfigError(_not_a_network(f"{name} returned", network))
+
+
+def _not_a_network(subject: str, value: object) -> str:
+    return (
+        f"--model {subject} {type(value).__name__}; it must be a torch.nn.Module, a mapping of "
+        "named layers, or a function that returns one"
     )
+
+
+def _check_parameters(layers: Mapping[str, nn.Module], model: str) -> None:
+    """Refuse networks whose parameters are not those that convoy can train."""
+    tensors = [
+        (f"{name}/{path}".replace(".", "/"), tensor)
+        for name, layer in layers.items()
+        for path, tensor in chain(layer.named_parameters(), layer.named_buffers())
+    ]
+    if any(map(is_lazy, (tensor for _, tensor in tensors))):
+        raise ConfigError(
+            f"--model {model} has lazy layers; run the network once on an example before, so that "
+            "its parameters exist"
+        )
+    if any(isinstance(layer, torch.jit.ScriptModule) for layer in layers.values()):
+        raise ConfigError(f"--model {model} is a ScriptModule; pass the module it was made from")
+    parameters = [(path, item) for path, item in tensors if isinstance(item, nn.Parameter)]
+    for path, item in parameters:
+        is_float = item.is_floating_point() or item.is_complex()
+        if is_float and item.dtype != torch.float32:
+            raise ConfigError(
+                f"{path} of --model {model} is {item.dtype}; pass a network with float32 weights, "
+                "and choose --precision"
+            )
+    if not any(item.requires_grad for _, item in parameters):
+        raise ConfigError(f"--model {model} has no parameters that can be trained")
 
 
 def _named_layers(source: NetworkSource, model: str) -> Iterator[tuple[str, nn.Module]]:
@@ -119,7 +171,7 @@ def _named_layers(source: NetworkSource, model: str) -> Iterator[tuple[str, nn.M
     elif hasattr(source, LAYERS_METHOD):
         entries = getattr(source, LAYERS_METHOD)()
     elif isinstance(source, nn.Sequential):
-        entries = dict(source.named_children())
+        entries = dict(sequential_layers(source))
     else:
         assert isinstance(source, nn.Module)
         yield "model", source
@@ -150,9 +202,12 @@ def _convert(
     layer: nn.Module, name: str, model: str, seed: int, position: StepPosition
 ) -> nn.Module:
     """Replace batch norm and dropout by convoy's layers, and in-place operations by plain ones."""
-    for path, module in list(layer.named_modules()):
+    replacements: dict[nn.Module, nn.Module] = {}
+    for path, module in list(layer.named_modules(remove_duplicate=False)):
         full_name = f"{name}/{path.replace('.', '/')}" if path else name
-        replaced = _replacement(module, full_name, model, seed, position)
+        if module not in replacements:
+            replacements[module] = _replacement(module, full_name, model, seed, position)
+        replaced = replacements[module]
         if replaced is module:
             continue
         if not path:
@@ -222,6 +277,7 @@ def _trace(module: nn.Module, inputs: Tensor, where: str) -> tuple[Tensor, Trace
             saved[tensor.data_ptr()] = tensor.numel()
         return tensor
 
+    generator = torch.get_rng_state()
     with FlopCounterMode(display=False) as flops, saved_tensors_hooks(record, lambda kept: kept):
         outputs = _run_layer(module, source, where)
     with torch.no_grad():
@@ -236,10 +292,11 @@ def _trace(module: nn.Module, inputs: Tensor, where: str) -> tuple[Tensor, Trace
             f"{where} changes its buffer {changed[0]} in the forward pass; only batch norm may "
             "have running statistics"
         )
-    if not torch.equal(outputs, again):
+    is_random = not torch.equal(generator, torch.get_rng_state())
+    if is_random or not torch.equal(outputs, again):
         raise ConfigError(
-            f"{where} returns different outputs for the same input: it draws random numbers that "
-            "convoy cannot reproduce; use nn.Dropout"
+            f"{where} draws random numbers, which convoy cannot reproduce in every layout; use "
+            "nn.Dropout"
         )
     _check_gradients(module, outputs, where)
     parameters = tuple((name, weight.numel()) for name, weight in module.named_parameters())
@@ -255,8 +312,8 @@ def _run_layer(module: nn.Module, inputs: Tensor, where: str) -> Tensor:
     try:
         outputs = module(inputs)
     except Exception as error:
-        shape = tuple(inputs.shape)
-        raise ConfigError(f"{where} fails on an input of shape {shape}: {error}") from error
+        shape, text = tuple(inputs.shape), " ".join(str(error).split())
+        raise ConfigError(f"{where} fails on an input of shape {shape}: {text}") from error
     if not isinstance(outputs, Tensor) or outputs.shape[:1] != inputs.shape[:1]:
         described = (
             f"shape {tuple(outputs.shape)}"
@@ -267,6 +324,8 @@ def _run_layer(module: nn.Module, inputs: Tensor, where: str) -> Tensor:
             f"{where} returns {described}; a layer takes one tensor and returns one, with the same "
             "number of samples"
         )
+    if outputs.dtype != torch.float32:
+        raise ConfigError(f"{where} returns {outputs.dtype}; a layer returns float32")
     return outputs
 
 

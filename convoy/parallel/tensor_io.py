@@ -35,6 +35,11 @@ def broadcast(tensors: Mapping[str, Tensor] | None, group: dist.ProcessGroup) ->
 def _pack(tensors: Mapping[str, Tensor]) -> list[Tensor]:
     """The number of bytes, and the bytes; row-major whatever the strides are."""
     dense = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    seen = set[int]()
+    for name, tensor in dense.items():  # a parameter with two names: safetensors has no aliases
+        if tensor.data_ptr() in seen:
+            dense[name] = tensor.clone()
+        seen.add(tensor.data_ptr())
     data = torch.frombuffer(bytearray(safetensors.torch.save(dense)), dtype=torch.uint8)
     return [torch.tensor([len(data)]), data]
 

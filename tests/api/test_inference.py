@@ -27,7 +27,14 @@ TINY: dict[str, Any] = {
     "threads": 1,
     "progress": "none",
 }
-FAMILIES = ["resnet8", "resnext11", "efficientnet-cifar", "squeezenet", "mobilenet-v3-small"]
+# The first one in every test run; test_load.py compares the outputs of all families.
+FAMILIES = [
+    "resnet8",
+    *(
+        pytest.param(name, marks=pytest.mark.evidence)
+        for name in ("resnext11", "efficientnet-cifar", "squeezenet", "mobilenet-v3-small")
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -215,3 +222,24 @@ def test_an_empty_folder_has_no_images(run: convoy.Run, tmp_path: Path) -> None:
     printed = run_command("predict", run.path, tmp_path)
 
     assert printed.code == 2 and str(tmp_path) in printed.err
+
+
+@pytest.mark.parametrize("image", [np.zeros((0, 4), np.uint8), "a\0b.png", ""])
+def test_an_image_that_cannot_be_one_is_a_data_error(run: convoy.Run, image: Any) -> None:
+    with pytest.raises(DataError):
+        convoy.predict(run, image)
+
+
+@pytest.mark.parametrize("options", [{"top_k": 1.5}, {"top_k": "2"}, {"batch_size": None}])
+def test_counts_must_be_integers(run: convoy.Run, options: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="top_k and batch_size must be integers"):
+        convoy.predict(run, [], **options)
+
+
+def test_an_unknown_choice_is_refused_with_the_choices(run: convoy.Run) -> None:
+    with pytest.raises(ConfigError, match=r"device must be one of auto, cpu.*'toaster'"):
+        convoy.load(run, device="toaster")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"format must be one of safetensors.*'pickle'"):
+        convoy.export(run, format="pickle")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"naming must be one of .*timm.*'keras'"):
+        convoy.export(run, naming="keras")  # type: ignore[arg-type]

@@ -194,7 +194,7 @@ def test_the_logits_depend_on_the_batch_size_by_rounding_only(
     torch.testing.assert_close(torch.cat(single), torch.cat(logits), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.evidence
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # of torch itself
 def test_a_network_compiled_by_the_inductor_differs_by_rounding_only(
     trained: Callable[[str], convoy.Run],
@@ -262,14 +262,20 @@ def _export(run: convoy.Run, file: Path, format: Any) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("format", ["torch-export", pytest.param("onnx", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("format", "names"),
+    [
+        ("torch-export", ["resnet8 A", "mobilenet-v3-small"]),
+        pytest.param("torch-export", EXPORTED, marks=pytest.mark.evidence, id="all families"),
+        pytest.param("onnx", EXPORTED_TO_ONNX, marks=pytest.mark.evidence, id="onnx"),
+    ],
+)
 def test_an_exported_network_runs_without_convoy(
-    trained: Callable[[str], convoy.Run], tmp_path: Path, format: str
+    trained: Callable[[str], convoy.Run], tmp_path: Path, format: str, names: list[str]
 ) -> None:
     if format == "onnx":
         pytest.importorskip("onnxruntime")
     suffix = {"torch-export": ".pt2", "onnx": ".onnx"}[format]
-    names = EXPORTED if format == "torch-export" else EXPORTED_TO_ONNX
     for name in names:
         _export(trained(name), tmp_path / f"{name.replace(' ', '-')}{suffix}", format)
 

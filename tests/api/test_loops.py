@@ -428,3 +428,33 @@ def test_a_benchmark_reports_each_epoch(capsys: pytest.CaptureFixture[str]) -> N
         assert row["total_bytes_processed"] == 10 * (3 * 8 * 8 * 4 + 8)
         assert row["elements_per_second"] == 10 / row["time_elapsed"]
         assert row["bandwidth"] == row["total_bytes_processed"] / (1e9 * row["time_elapsed"])
+
+
+@pytest.mark.parametrize("value", [None, "no", torch.zeros(2), torch.zeros(0), [True]])
+def test_a_condition_that_is_no_bool_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="condition must return"):
+        convoy.while_loop(lambda _: value, lambda count: count, [0], maximum_iterations=2)
+
+
+@pytest.mark.parametrize("value", [np.bool_(False), np.zeros(1), torch.zeros(1, 1), 0])
+def test_a_condition_may_be_one_value_of_any_kind(value: Any) -> None:
+    assert convoy.while_loop(lambda _: value, lambda count: count + 1, [5]) == 5
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: convoy.repeat(1, None), "body"),  # type: ignore[arg-type]
+        (lambda: convoy.while_loop(lambda: True, 5), "body"),  # type: ignore[arg-type]
+        (lambda: convoy.while_loop(None, lambda: None), "condition"),  # type: ignore[arg-type]
+        (
+            lambda: convoy.while_loop(bool, bool, maximum_iterations=1.5),  # type: ignore[arg-type]
+            "maximum_iterations",
+        ),
+        (lambda: convoy.Outfeed(buffer_depth=1.5), "buffer_depth"),  # type: ignore[arg-type]
+        (lambda: convoy.dataset_benchmark([1], 1.5, 1), "epochs"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_argument_of_another_type_is_refused_by_name(call: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=name):
+        call()

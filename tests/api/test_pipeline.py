@@ -147,6 +147,71 @@ def test_recomputed_segments_give_the_same_bits(names: list[str]) -> None:
     assert network.passes > expected.passes + 4 * (5 - len({*names, "4"}) - 1)
 
 
+class Counter(nn.Module):
+    """Counts the micro-batches, in place or with a new buffer."""
+
+    def __init__(self, in_place: bool) -> None:
+        super().__init__()
+        self.in_place = in_place
+        self.register_buffer("count", torch.zeros(()))
+        self.linear = nn.Linear(6, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        count = self.get_buffer("count")
+        self.count = count.add_(1) if self.in_place else count + 1
+        return self.linear(inputs)
+
+
+def train_small(stages: list[nn.Module], **options: Any) -> list[nn.Module]:
+    weights = [weight for stage in stages for weight in stage.parameters()]
+    convoy.pipeline(
+        stages,
+        convoy.Infeed(make_data()[0]),
+        gradient_accumulation=4,
+        optimizer=torch.optim.SGD(weights, lr=0.1),
+        loss_fn=lambda outputs: outputs.square().mean(),
+        **options,
+    )()
+    return stages
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("recompute", [None, "stage", "segments"])
+def test_buffers_change_once_for_each_micro_batch(recompute: str | None, in_place: bool) -> None:
+    counter = Counter(in_place)
+
+    train_small([counter, nn.Linear(4, 1)], recompute=recompute)
+
+    assert counter.get_buffer("count") == 4
+
+
+@pytest.mark.parametrize("recompute", [None, "stage", "segments"])
+def test_an_activation_used_twice_is_recomputed_twice(recompute: str | None) -> None:
+    def weights(activations: list[nn.Module], **options: Any) -> list[Tensor]:
+        torch.manual_seed(0)
+        first, second, last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 1)
+        stage = nn.Sequential(first, activations[0], second, activations[1])
+        train_small([stage, last], **options)
+        return [*stage.parameters(), *last.parameters()]
+
+    shared = weights([nn.Tanh()] * 2, recompute=recompute)
+
+    assert all(map(torch.equal, shared, weights([nn.Tanh(), nn.Tanh()])))
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_pipeline_trains_where_gradients_are_disabled(mode: Any) -> None:
+    pipeline, _, network = make_pipeline()
+    normal, _, expected = make_pipeline()
+    normal()
+
+    with mode():
+        pipeline()
+        assert not torch.is_grad_enabled()
+
+    assert all(map(torch.equal, expected.parameters(), network.parameters()))
+
+
 def test_offload_options_move_tensors_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     elements: list[int] = []
     zeros = MmapStorage.zeros

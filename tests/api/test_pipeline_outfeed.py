@@ -97,6 +97,21 @@ def test_accumulated_outputs_are_enqueued_once_per_update(
         )
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32])
+def test_sums_of_integers_do_not_overflow(dtype: torch.dtype) -> None:
+    outfeed = convoy.Outfeed()
+    value = True if dtype is torch.bool else torch.iinfo(dtype).max
+    convoy.pipeline(
+        [lambda inputs: inputs + 1, lambda _: torch.full((2,), value, dtype=dtype)],
+        convoy.Infeed(torch.zeros(4, 1)),
+        outfeed,
+        gradient_accumulation=4,
+        accumulate_outfeed=True,
+    )()
+
+    assert outfeed.dequeue().tolist() == [[4 * value] * 2]
+
+
 def test_accumulated_losses_are_enqueued_once_per_update() -> None:
     losses = run_once(repeat_count=2, outfeed_loss=True).view(2, 4)
 

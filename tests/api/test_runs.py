@@ -84,6 +84,48 @@ def test_resume_refuses_a_change_of_the_training(tmp_path: Path) -> None:
         convoy.resume(run, lr=0.5)
 
 
+def test_the_torch_settings_of_the_caller_do_not_change_a_run(tmp_path: Path) -> None:
+    expected = convoy.train(output=tmp_path / "expected", **TINY)
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with (
+            torch.inference_mode(),
+            torch.autocast("cpu", torch.bfloat16),
+            torch.device("meta"),
+        ):
+            run = convoy.train(output=tmp_path / "run", **TINY)
+            scores = convoy.validate(run)
+            model = convoy.load(run)
+            assert torch.is_inference_mode_enabled() and torch.is_autocast_enabled("cpu")
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+    assert run.summary.weights_sha256 == expected.summary.weights_sha256
+    assert scores[-1].top1 == run.summary.top1
+    assert torch.equal(torch.get_rng_state(), state)
+    assert {item.dtype for item in model.parameters()} == {torch.float32}
+
+
+def test_an_observer_that_disables_gradients_does_not_change_a_run(tmp_path: Path) -> None:
+    expected = convoy.train(output=tmp_path / "expected", **TINY)
+
+    run = convoy.train(
+        output=tmp_path / "run", observers=[lambda _: torch.set_grad_enabled(False)], **TINY
+    )
+
+    assert torch.is_grad_enabled()
+    assert run.summary.weights_sha256 == expected.summary.weights_sha256
+
+
+@pytest.mark.parametrize("observers", [print, None, [3], "print"])
+def test_observers_that_are_no_functions_are_refused(observers: Any) -> None:
+    with pytest.raises(TypeError, match="observers must be a list of functions"):
+        convoy.train(observers=observers, **TINY)
+
+
 @pytest.mark.processes
 def test_observers_see_the_same_events_with_one_process_and_two(tmp_path: Path) -> None:
     kinds: list[list[str]] = []
@@ -122,7 +164,7 @@ def test_an_observer_that_raises_is_reported_once_and_removed(
     [
         ({"modle": "x"}, ["modle=", "model"]),
         ({"lr": "fast"}, ["lr=", "number", "fast"]),
-        ({"epochs": -1}, ["epoch=", "above 0", "-1"]),
+        ({"epochs": -1}, ["epoch=", "greater than 0", "-1"]),
         ({"model": "resnet21"}, ["--model", "resnet21", "resnet2"]),
         ({"lr": -1, "epochs": -1}, ["lr=", "epoch="]),
     ],

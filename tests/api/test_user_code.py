@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from support.run_convoy import convoy as run_command
 from torch import Tensor, nn
@@ -140,6 +141,25 @@ def test_the_order_of_a_mapping_is_the_order_of_the_layers(tmp_path: Path) -> No
     assert not torch.equal(trained["head.weight"], layers["head"].weight)
 
 
+@pytest.mark.parametrize("inplace", [False, True])
+def test_an_activation_that_is_used_twice_is_applied_twice(tmp_path: Path, inplace: bool) -> None:
+    def make(activations: list[nn.Module]) -> nn.Sequential:
+        torch.manual_seed(0)
+        convolutions = [nn.Conv2d(inputs, 4, 3, padding=1) for inputs in (3, 4, 4)]
+        pairs = zip(convolutions, activations, strict=True)
+        layers = [layer for pair in pairs for layer in pair]
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
+
+    own = convoy.train(
+        model=make([nn.ReLU(inplace) for _ in range(3)]), output=tmp_path / "own", **TINY
+    )
+    shared = convoy.train(
+        model=make([nn.ReLU(inplace)] * 3), output=tmp_path / "shared", shards=2, **TINY
+    )
+
+    assert shared.summary.weights_sha256 == own.summary.weights_sha256
+
+
 class WithLayers(nn.Module):
     """A module that says where it can be split."""
 
@@ -188,6 +208,40 @@ def head(*layers: nn.Module, classes: int = 10) -> nn.Sequential:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, classes))
 
 
+class Function(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.function(inputs)
+
+
+class TwoNames(nn.Module):
+    """Uses one layer twice, under two names."""
+
+    def __init__(self, layer: nn.Module, other: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = layer, other
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.second(self.first(inputs))
+        return outputs
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1)])
+def test_a_layer_with_two_names_is_one_layer(tmp_path: Path, layer: nn.Module) -> None:
+    model = head(nn.Conv2d(3, 3, 1), TwoNames(*[layer] * 2))
+
+    single = convoy.train(model=model, output=tmp_path / "single", **TINY)
+    several = convoy.train(
+        model=model, output=tmp_path / "several", **TINY | {"shards": 2, "enable_recompute": True}
+    )
+
+    assert several.summary.weights_sha256 == single.summary.weights_sha256
+
+
 def shared_layers() -> dict[str, nn.Module]:
     conv = nn.Conv2d(3, 3, 1)
     return {"a": conv, "b": nn.Sequential(conv, nn.ReLU()), "c": head()}
@@ -200,6 +254,17 @@ def shared_layers() -> dict[str, nn.Module]:
         (head(nn.BatchNorm2d(3, momentum=None)), ["layer 0", "momentum"]),
         (head(Stateful()), ["layer 0", "seen"]),
         (head(Noisy()), ["layer 0", "random"]),
+        (head(Function(lambda x: F.dropout(x, 1e-6))), ["layer 0", "random"]),
+        (head(nn.LazyConv2d(3, 1)), ["lazy"]),
+        (head(nn.LazyBatchNorm2d()), ["lazy"]),
+        (head().double(), ["2/weight", "float64", "float32"]),
+        (head(Function(Tensor.double)), ["layer 0", "float64"]),
+        (head().requires_grad_(False), ["no parameters"]),
+        ({"a.b": nn.Identity(), "a/b": nn.Identity(), "c": head()}, ["'a/b'"]),
+        ({"": head()[0]}, ["''"]),
+        (5, ["int", "torch.nn.Module"]),
+        ([nn.Identity()], ["list", "torch.nn.Module"]),
+        (lambda classes, depth: (classes, depth), ["num_classes", "classes"]),
         (head(Unused()), ["layer 0", "extra.weight"]),
         (head(nn.Conv2d(5, 3, 1)), ["layer 0", "(2, 3, 12, 12)"]),
         (head(classes=7), ["(N, 7)", "10 classes"]),

@@ -156,7 +156,7 @@ def test_convergence_runs_are_excluded_and_reported() -> None:
     ]
     assert selection.notes == (
         "1 of 3 benchmarks are convergence runs and not selected; "
-        "add --include-convergence, or give their names",
+        "add --include-convergence, or list their names",
     )
 
 

@@ -273,7 +273,7 @@ def test_concurrent_fetches_into_one_folder_are_refused(
     handle = os.open(target_folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH)
-        with pytest.raises(BusyError, match="another fetch"):
+        with pytest.raises(BusyError, match="another download"):
             fetch_archive(unreachable_archive(packed, cifar_folder), target_folder)
     finally:
         os.close(handle)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -91,3 +92,92 @@ def test_elements_arrive_on_the_device() -> None:
 
     assert all(tensor.is_meta for tensor in infeed.next())
     infeed.close()
+
+
+def reused_buffer() -> Iterator[dict[str, Any]]:
+    array, tensor = np.zeros(2), torch.zeros(2)
+    for value in range(6):
+        array[:] = value
+        yield {"array": array, "nested": (tensor.fill_(value),)}
+
+
+def test_an_iterator_may_use_the_memory_of_an_element_again() -> None:
+    infeed = Infeed(reused_buffer(), prefetch_depth=4)
+    elements: list[Any] = [infeed.next() for _ in range(6)]
+    infeed.close()
+
+    assert [element["array"].tolist() for element in elements] == [[i, i] for i in range(6)]
+    assert [element["nested"][0].tolist() for element in elements] == [[i, i] for i in range(6)]
+
+
+@pytest.mark.parametrize("restart", [Infeed.close, lambda infeed: infeed.load_state_dict(POSITION)])
+def test_an_iterator_is_not_continued_at_another_position(
+    restart: Callable[[Infeed], None],
+) -> None:
+    infeed = Infeed(iter(range(10)), prefetch_depth=3)
+    assert take(infeed, 3) == [0, 1, 2]
+    restart(infeed)
+
+    with pytest.raises(ValueError, match="an iterator cannot be read again"):
+        infeed.next()
+
+
+POSITION = {"position": 3}
+
+
+class Stream(torch.utils.data.IterableDataset[int]):
+    """Has a length, as the loaders of torch like it, but no items."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+def test_an_iterable_dataset_with_a_length_is_iterated() -> None:
+    infeed = Infeed(Stream())
+
+    assert take(infeed, 3) == [0, 1, 2]
+    infeed.close()
+
+
+def test_an_array_with_negative_strides_is_copied() -> None:
+    infeed = Infeed(np.arange(6.0).reshape(2, 3)[:, ::-1])
+
+    assert [element.tolist() for element in (infeed.next(), infeed.next())] == [  # type: ignore[union-attr]
+        [2, 1, 0],
+        [5, 4, 3],
+    ]
+    infeed.close()
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"position": -1}, {"position": 1.5}, {"position": "2"}, None]
+)
+def test_a_state_without_a_position_is_refused(state: Any) -> None:
+    with pytest.raises(ValueError, match="position"):
+        Infeed([1]).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"prefetch_depth": "2"}, TypeError),
+        ({"prefetch_depth": 1.5}, TypeError),
+        ({"prefetch_depth": True}, TypeError),
+        ({"device": "toaster"}, ValueError),
+        ({"device": 7}, ValueError),
+        ({"replica": "0", "replicas": 1}, TypeError),
+        ({"replica": 0, "replicas": 0}, ValueError),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match="|".join(options)):
+        Infeed([1], **options)
+
+
+@pytest.mark.parametrize("dataset", [(), {}, (np.zeros(2), 5), torch.tensor(1.0), 5, None])
+def test_what_is_no_dataset_is_a_type_error(dataset: Any) -> None:
+    with pytest.raises(TypeError, match="infeed"):
+        Infeed(dataset).next()

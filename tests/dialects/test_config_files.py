@@ -254,7 +254,7 @@ def test_a_key_is_interpreted_as_in_its_program(
             "pytorch",
             "num_ipus: 4",
             "configs.yml, line 1: num_ipus is an option of the popart dialect; use "
-            "`--shards` × replicas: the number of all devices; "
+            "`--shards` × replicas: the total number of devices; "
             "--dialect sets the dialect of a file",
         ),
         (

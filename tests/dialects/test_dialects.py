@@ -57,12 +57,12 @@ OF_CONVOY = "is an option of the convoy dialect"
         (
             "pytorch",
             "--num-ipus",
-            f"{OF_POPART}; use `--shards` × replicas: the number of all devices",
+            f"{OF_POPART}; use `--shards` × replicas: the total number of devices",
         ),
         (
             "convoy",
             "--iterations",
-            f"{OF_PYTORCH}; use `--samples` of generated data: loader steps × the samples of one",
+            f"{OF_PYTORCH}; use `--samples` of generated data: loader steps × samples per step",
         ),
         # an option that is a combined flag or a switch here
         ("tensorflow", "--norm-type", f"{OF_CONVOY}; use --batch-norm (`--norm-type batch`)"),

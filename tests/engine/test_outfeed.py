@@ -1,5 +1,7 @@
 """Outfeed: results of several replicas, and readers in other threads."""
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -81,3 +83,44 @@ def test_closing_wakes_a_waiting_stream() -> None:
     reader.join(TIMEOUT)
 
     assert not reader.is_alive() and seen == [1]
+
+
+ABANDONED = """
+import threading
+import convoy
+outfeed = convoy.Outfeed()
+threading.Thread(target=lambda: print("read", *map(int, outfeed.stream()))).start()
+
+def body(count):
+    if count == 2 or {fails_at_once}:
+        raise ValueError("stop")
+    outfeed.enqueue(count)
+    return count + 1
+
+convoy.repeat(5, body, [0])
+outfeed.close()
+"""
+
+
+@pytest.mark.parametrize("fails_at_once", [False, True])
+def test_a_program_that_fails_ends_although_a_thread_reads_its_results(
+    fails_at_once: bool,
+) -> None:
+    program = ABANDONED.format(fails_at_once=fails_at_once)
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert done.returncode == 1 and "ValueError: stop" in done.stderr
+    assert done.stdout.split() == (["read"] if fails_at_once else ["read", "0", "1"])
+
+
+def test_a_full_outfeed_that_nothing_reads_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("convoy.engine.outfeed._WARN_SECONDS", 0.01)
+    results = Outfeed(buffer_depth=1)
+    results.enqueue(1)
+
+    # warnings are errors in tests, so the wait ends
+    with pytest.raises(UserWarning, match=r"full \(1 results\).*buffer_depth"):
+        results.enqueue(2)

@@ -29,8 +29,15 @@ from convoy.parallel.executor import MicroBatchResult
 from convoy.planning.loop import EventSchedule
 
 
-def infeed_threads() -> list[str]:
-    return [item.name for item in threading.enumerate() if item.name.startswith("infeed")]
+@pytest.fixture(autouse=True)
+def threads_before() -> set[threading.Thread]:
+    """Threads of other tests, whose infeeds were not closed."""
+    return set(threading.enumerate())
+
+
+def infeed_threads(before: set[threading.Thread]) -> list[str]:
+    threads = set(threading.enumerate()) - before
+    return [item.name for item in threads if item.name.startswith("infeed")]
 
 
 def short_names(run: SmallRun) -> str:
@@ -129,7 +136,9 @@ class StoppingUpdate:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_stop_request_lets_the_update_finish(workers: int) -> None:
+def test_a_stop_request_lets_the_update_finish(
+    workers: int, threads_before: set[threading.Thread]
+) -> None:
     stop, run = StopRequest(), small_run(small_plan(10), options=LoaderOptions(workers, 3))
     update_step = StoppingUpdate(run.trainer, stop, stop_at=3)
     run.trainer.update_step = update_step  # type: ignore[assignment]
@@ -138,7 +147,7 @@ def test_a_stop_request_lets_the_update_finish(workers: int) -> None:
     assert reason == "preempted"
     assert short_names(run) == "B0 U1 R2 U2 U3"
     assert update_step.micro_batches == [BATCH.gradient_accumulation] * 3
-    assert infeed_threads() == []
+    assert infeed_threads(threads_before) == []
 
 
 def test_a_stop_request_after_an_update_starts_no_other() -> None:
@@ -211,7 +220,9 @@ def test_a_stopped_run_resumes_with_the_same_bits(stop_at: int) -> None:
 @pytest.mark.parametrize(
     "options", [LoaderOptions(1, 1), LoaderOptions(2, 3), LoaderOptions(8, 30)]
 )
-def test_loader_workers_change_no_bit(options: LoaderOptions) -> None:
+def test_loader_workers_change_no_bit(
+    options: LoaderOptions, threads_before: set[threading.Thread]
+) -> None:
     without, with_workers = small_run(small_plan(6)), small_run(small_plan(6), options=options)
     without.train()
     with_workers.train()
@@ -219,11 +230,13 @@ def test_loader_workers_change_no_bit(options: LoaderOptions) -> None:
     assert all(
         torch.equal(item, without.weights()[name]) for name, item in with_workers.weights().items()
     )
-    assert infeed_threads() == []
+    assert infeed_threads(threads_before) == []
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_non_finite_loss_ends_the_run_with_a_suggested_fix(value: float) -> None:
+def test_a_non_finite_loss_ends_the_run_with_a_suggested_fix(
+    value: float, threads_before: set[threading.Thread]
+) -> None:
     run = small_run(small_plan(10), options=LoaderOptions(2, 3))
     weight = run.network.named_weights()["head.weight"]
     run.on(Updated, 3, lambda: weight.data.fill_(value))
@@ -235,10 +248,12 @@ def test_a_non_finite_loss_ends_the_run_with_a_suggested_fix(value: float) -> No
     assert "layer head are not finite" in text and "samples " in text
     assert "--lr (now 0.0857375)" in text and "--on-nonfinite skip" in text
     assert short_names(run) == "B0 U1 R2 U2 U3"
-    assert infeed_threads() == []
+    assert infeed_threads(threads_before) == []
 
 
-def test_a_failing_consumer_ends_the_loop_and_leaves_no_threads() -> None:
+def test_a_failing_consumer_ends_the_loop_and_leaves_no_threads(
+    threads_before: set[threading.Thread],
+) -> None:
     run = small_run(small_plan(10), options=LoaderOptions(2, 3))
 
     def fail() -> None:
@@ -249,7 +264,7 @@ def test_a_failing_consumer_ends_the_loop_and_leaves_no_threads() -> None:
         run.train()
 
     assert caught.tb is not None  # keeps the frames alive
-    assert infeed_threads() == []
+    assert infeed_threads(threads_before) == []
 
 
 def test_synthetic_data_can_be_trained_on() -> None:

@@ -162,7 +162,11 @@ def test_replicated_training_reports_a_loss_for_each_update() -> None:
 @pytest.mark.processes
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "options"), [("pipeline", "--shards"), ("replicated", "--replicas")]
+    ("name", "options"),
+    [
+        ("pipeline", "--shards"),
+        pytest.param("replicated", "--replicas", marks=pytest.mark.evidence),
+    ],
 )
 def test_an_example_prints_the_same_alone_launched_and_under_torchrun(
     name: str, options: str, tmp_path: Path

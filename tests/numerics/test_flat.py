@@ -94,7 +94,7 @@ def test_a_stage_without_weights_is_an_empty_vector() -> None:
 def test_a_weight_with_gaps_is_refused() -> None:
     gaps = nn.Parameter(torch.zeros(4, 6)[:, ::2])
 
-    with pytest.raises(AssertionError, match="gaps"):
+    with pytest.raises(AssertionError, match="dense"):
         FlatParameters({"gaps": gaps})
 
 

@@ -19,7 +19,7 @@ from convoy.layers.build import build_layers
 from convoy.layers.norms import BatchNorm
 from convoy.models.network import NetworkPlan
 from convoy.numerics.precision import BFLOAT16, FLOAT16, Arithmetic
-from convoy.parallel.channels import P2PChannel, to_strides
+from convoy.parallel.channels import P2PChannel, TensorSpec, to_strides
 from convoy.parallel.slice import Slice
 from convoy.planning.stages import StagePlan, stage_boundary, stages_from_starts
 from convoy.rng import StepPosition
@@ -41,7 +41,8 @@ class LoopbackChannel(P2PChannel):
     """A channel that receives the tensors it sends."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]]) -> None:
-        super().__init__(shapes, CPU, None, 0, 0)  # type: ignore[arg-type]  # no group is needed
+        specs = [TensorSpec(shape) for shape in shapes]
+        super().__init__(specs, specs, CPU, None, 0, 0)  # type: ignore[arg-type]  # needs no group
         self.pending: list[Tensor] = []
 
     def _isend(self, tensor: Tensor) -> dist.Work:

@@ -273,7 +273,7 @@ def test_an_unwritable_path_is_a_storage_error(tmp_path: Path, path: str):
 
     with pytest.raises(StorageError, match=r"cannot write to .*another --output") as caught:
         claim_run_folder(tmp_path / path)
-    with pytest.raises(StorageError, match="cannot make a run folder"):
+    with pytest.raises(StorageError, match="cannot create a run folder"):
         new_run_folder(config_with_name(tmp_path / path, None), "net")
     assert caught.value.code is ExitCode.STORAGE
 

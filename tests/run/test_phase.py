@@ -173,4 +173,4 @@ def test_gradients_of_16_bits_are_counted_or_clipped_only_when_enabled(tmp_path:
 def _counter_settings(group: ParameterGroup) -> tuple[FloatFormat, bool, bool]:
     counter = group.gradients.gradient_hook
     assert isinstance(counter, GradientRangeCounter)
-    return counter.number_format, counter.counts, counter.saturates
+    return counter.number_format, counter.count_ranges, counter.saturates

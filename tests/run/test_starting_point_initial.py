@@ -60,7 +60,7 @@ def test_the_checkpoint_is_reported_with_its_update_and_digest(tmp_path: Path) -
     (notice,) = initial_weights(plan_of(tmp_path)).notices
 
     assert (notice.kind, notice.update) == ("init", 0)
-    assert f"{tmp_path / 'checkpoints' / 'update-12'} after update 12, sha256 " in notice.text
+    assert f"{tmp_path / 'checkpoints' / 'update-12'}, update 12, sha256 " in notice.text
 
 
 def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_damaged_checkpoint_is_skipped_and_reported(tmp_path: Path) -> None:
     damaged, found = initial_weights(plan_of(tmp_path)).notices
 
     assert damaged.kind == "damaged_checkpoint" and "update-12" in damaged.text
-    assert "after update 4" in found.text
+    assert "update 4" in found.text
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_the_source_of_the_weights_is_recorded(tmp_path: Path, before: Path) -> 
 
     assert summary["init_path"] == str(before)
     assert [event["kind"] for event in events if event["event"] == "noticed"] == ["init"]
-    assert f"update-7 after update 7, sha256 {digest}" in events[0]["text"]
+    assert f"update-7, update 7, sha256 {digest}" in events[0]["text"]
     assert (events[1]["event"], events[1]["update"]) == ("began", 0)
 
 

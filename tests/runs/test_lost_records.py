@@ -111,4 +111,4 @@ def test_photos_without_a_folder_cannot_be_downloaded() -> None:
     result = convoy("train", *WORDS)
 
     assert result.code == 2
-    assert "to the imagenet directory" in result.err and "fetch" not in result.err
+    assert "to the imagenet folder" in result.err and "fetch" not in result.err

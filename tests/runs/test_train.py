@@ -151,7 +151,7 @@ def test_options_without_effect_are_named_once(tmp_path: Path, reference: str) -
     words = ("--lr-decay", "0.5", "--reduction=fast", "--prefetch-depth", "7")
     result = convoy("train", *TINY, *words, "--output", run)
     reported = [
-        "--prefetch-depth has no effect with --dataloader-worker 0",
+        "--prefetch-depth has no effect with --num-workers 0",
         "--lr-decay has no effect with --lr-schedule cosine",
         "--reduction has no effect with one replica",
     ]
@@ -172,7 +172,7 @@ def test_a_run_without_ineffective_options_reports_nothing(tmp_path: Path) -> No
 def test_a_resumed_run_reports_only_options_typed_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = "--lr-decay has no effect with --lr-schedule cosine"
-    second = "--prefetch-depth has no effect with --dataloader-worker 0"
+    second = "--prefetch-depth has no effect with --num-workers 0"
     started = convoy("train", *TINY, "--output", run, "--lr-decay", "0.3", "--stop-after", "5")
     assert (started.code, no_effect_notices(run)) == (75, [first])
     resumed = convoy("resume", run, "--stop-after", "8")

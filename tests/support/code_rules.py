@@ -137,6 +137,7 @@ INSPECTS_USER_OBJECTS = {
     "convoy.api.requests",
     "convoy.data.preprocessing",
     "convoy.data.sources.user_dataset",
+    "convoy.engine.custom_stages",
     "convoy.layers.user_network",
 }
 

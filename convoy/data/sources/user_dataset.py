@@ -5,8 +5,9 @@ An image is a PIL image or bytes, which convoy crops and augments like a photo, 
 global generators of Python, NumPy and torch are seeded before it is read, one item at a time.
 """
 
+import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -75,12 +76,35 @@ def as_splits(data: Any, name: str) -> tuple[MapDataset, MapDataset]:
         data = (data.get("train"), data.get("validation"))
     if isinstance(data, tuple | list) and len(data) == 2:
         train, validation = data
-        if all(hasattr(split, "__getitem__") and hasattr(split, "__len__") for split in data):
+        if all(map(_is_map_style, data)):
             return train, validation
     raise ConfigError(
-        f"--data {name} must be a pair of map-style datasets (train, validation), got "
-        f"{type(data).__name__}"
+        f"--data {name} must be a pair of map-style datasets (train, validation) with the methods "
+        f"__len__ and __getitem__, got {_describe(data)}"
     )
+
+
+def _is_map_style(split: Any) -> bool:
+    if isinstance(split, str | bytes | torch.utils.data.IterableDataset):
+        return False
+    return hasattr(split, "__getitem__") and hasattr(split, "__len__")
+
+
+def _describe(data: Any) -> str:
+    if isinstance(data, tuple | list):
+        return f"{len(data)} values: {', '.join(type(split).__name__ for split in data[:5])}"
+    return type(data).__name__
+
+
+def _as_label(label: Any) -> int:
+    """An integer, also as a tensor or array with one value."""
+    array = label if isinstance(label, Tensor | np.ndarray | np.generic) else np.asarray(label)
+    value = array.item() if math.prod(array.shape) == 1 else label
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, bool | int):
+        raise TypeError(f"the label must be an integer, got {label!r:.60}")
+    return int(value)
 
 
 class DatasetSource(Source):
@@ -110,7 +134,7 @@ class DatasetSource(Source):
 
     def _content(self, index: int) -> bytes:
         image, _ = self.item(index, 0, 0)
-        array = image.numpy() if isinstance(image, Tensor) else np.asarray(image)
+        array = _to_array(image) if isinstance(image, Tensor) else np.asarray(image)
         return np.ascontiguousarray(array).tobytes()
 
     def training_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
@@ -128,14 +152,38 @@ class DatasetSource(Source):
         known = getattr(self._dataset, "targets", None)
         if known is None:
             known = [self.item(index, 0, 0)[1] for index in range(len(self))]
-        labels = np.asarray(known)
+        try:
+            labels = np.asarray(known)
+        except (TypeError, ValueError, RuntimeError):  # values of different shapes
+            labels = np.zeros(())
         if labels.shape != (len(self),) or labels.dtype.kind not in "iu" or labels.min() < 0:
-            raise DataError(f"{self.name}: labels must be integers of at least 0, one per item")
+            raise DataError(
+                f"{self.name}: labels (`targets`, if the dataset has it) must be integers of at "
+                "least 0, one per item"
+            )
+        names = getattr(self._dataset, "classes", None)
+        if isinstance(names, Sized) and labels.max() >= len(names):
+            raise DataError(
+                f"{self.name}: the largest label is {labels.max()}, but `classes` has "
+                f"{len(names)} names"
+            )
         return labels.astype(np.int64)
+
+    def check_label(self, index: int, label: int) -> None:
+        """Labels are known in advance, so that of an item must not differ, or be random."""
+        known = int(self._labels[index])
+        if label == known:
+            return
+        reason = f"it was {known} before; labels must not be random"
+        if hasattr(self._dataset, "targets"):
+            reason = f"`targets` has {known}; remove `targets`, or let it have the same labels"
+        raise DataError(f"{self.name}: item {index} has the label {label}, but {reason}")
 
     def _find_class_names(self) -> tuple[str, ...]:
         names = getattr(self._dataset, "classes", None)
         if names is not None:
+            if isinstance(names, str) or not isinstance(names, Iterable):
+                raise DataError(f"{self.name}: `classes` must be a list of names, got {names!r}")
             return tuple(map(str, names))
         return tuple(f"class {label}" for label in range(int(self._labels.max()) + 1))
 
@@ -144,13 +192,15 @@ class DatasetSource(Source):
         stream = key(seed, "item", epoch, index) % _SEED_BITS
         with self._lock, _seeded(stream):
             try:
-                image, label = self._dataset[index]
+                item = self._dataset[index]
+                if not isinstance(item, tuple | list) or len(item) != 2:
+                    raise TypeError(f"an item must be (image, label), got {_describe(item)}")
+                return item[0], _as_label(item[1])
             except ConvoyError:
                 raise
             except Exception as error:
                 text = f"{self.name}: item {index} failed: {type(error).__name__}: {error}"
-                raise DataError(text) from error
-        return image, int(label)
+                raise DataError(" ".join(text.split())) from error
 
     def _float_size(self, image: Any) -> int | None:
         if not (isinstance(image, Tensor) and image.is_floating_point()):
@@ -161,6 +211,12 @@ class DatasetSource(Source):
                 f"{tuple(image.shape)}"
             )
         return int(image.shape[1])
+
+
+def _to_array(image: Tensor) -> np.ndarray[Any, Any]:
+    """A tensor as an array; numpy has no bfloat16."""
+    image = image.detach().cpu()
+    return (image.float() if image.dtype == torch.bfloat16 else image).numpy()
 
 
 class _seeded:
@@ -196,22 +252,34 @@ class DatasetView:
         self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = no_op
     ) -> tuple[int, ...]:
         for position, index in enumerate(ids.tolist()):
-            image, _ = self.source.item(index, self.seed, epoch)
+            image, label = self.source.item(index, self.seed, epoch)
+            self.source.check_label(index, label)
             on_step("read")
             if self.source.is_normalized:
                 self._copy_tensor(image, index, out[position])
             else:
-                self._crop(to_pixels(image), index, epoch, out[position])
+                self._crop(self._to_pixels(image, index), index, epoch, out[position])
             on_step("crop")
         return ()
 
-    def _copy_tensor(self, image: Tensor, index: int, out: Pixels) -> None:
+    def _to_pixels(self, image: Any, index: int) -> Pixels:
+        try:
+            return to_pixels(image)
+        except DataError as error:
+            raise DataError(f"{self.source.name}: item {index}: {error}") from error
+
+    def _copy_tensor(self, image: Any, index: int, out: Pixels) -> None:
+        if not (isinstance(image, Tensor) and image.is_floating_point()):
+            raise DataError(
+                f"{self.source.name}: item {index} is a {type(image).__name__}, but item 0 is a "
+                "float tensor; all images must be of one kind"
+            )
         if tuple(image.shape) != (3, self.size, self.size):
             raise DataError(
                 f"{self.source.name}: item {index} has the shape {tuple(image.shape)}, not "
                 f"{(3, self.size, self.size)}"
             )
-        out[:] = image.permute(1, 2, 0).numpy()
+        out[:] = _to_array(image.permute(1, 2, 0))
 
     def _crop(self, pixels: Pixels, index: int, epoch: int, out: Pixels) -> None:
         if self.rule is None:
