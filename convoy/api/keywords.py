@@ -364,7 +364,7 @@ class RunOptions(TypedDict, total=False):
     init_path: str | PathLike[str] | None
     """Initialize the weights from a checkpoint, or from the newest valid checkpoint of a run."""
     pretrained: str | PathLike[str] | None
-    """Load pretrained weights: a file with torchvision or timm state_dict keys, or …"""
+    """Pretrained weights: a file with torchvision or timm keys, or hf:OWNER/NAME."""
     ckpts_per_epoch: int
     """Checkpoints per epoch; 0 writes none."""
     epochs_per_ckpt: int

@@ -93,7 +93,7 @@ def parse_run_command(
     args, extra = parser.parse_known_args(expand_prefixes(argv, parser))
     parsed = parse_flags(args.flag_occurrences, dialect)
     folders = positional_arguments(extra)
-    if takes_folder and len(folders) == 1 and "data_dir" not in parsed.settings:
+    if takes_folder and len(folders) == 1 and folders[0] and "data_dir" not in parsed.settings:
         extra.remove(folders[0])
         parsed.settings["data_dir"] = Setting(folders[0], COMMAND_LINE)
     unknown = unknown_argument_problems(extra, parser, partial(find_in_other_dialects, dialect))

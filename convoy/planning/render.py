@@ -282,7 +282,7 @@ def _recompute_text(plan: RunPlan) -> str:
 
 
 def _stage_table(plan: RunPlan) -> Iterator[str]:
-    yield "stage  device  first layer          parameters       work"
+    yield "stage  device  first layer          parameters       cost"
     work = max(1, plan.network.work)
     for stage in plan.stages:
         costs = plan.layer_costs(stage)

@@ -203,7 +203,7 @@ def _entry_type(entry: os.DirEntry[bytes]) -> str:
 
 
 @dataclass(frozen=True)
-class ValidationShare:
+class SplitByShare:
     """Divides the images of each class into splits.
 
     The order depends on the file names only: an image that is added or removed moves few others.
@@ -227,7 +227,7 @@ class ImageFolder:
         self,
         split_folder: Path,
         boxes: BoxTable | None = None,
-        part: ValidationShare | None = None,
+        part: SplitByShare | None = None,
     ) -> None:
         """`part` is the part of the images to use, if the folder has no splits."""
         walk = _FolderWalk(split_folder)
@@ -324,7 +324,7 @@ def open_folder(
     part = None
     if not folders and is_flat(root):
         folders = {"train": root, "validation": root}
-        part = ValidationShare(split, validation_share)
+        part = SplitByShare(split, validation_share)
     if split not in folders:
         names = " or ".join(f"{name}/" for name in SPLIT_NAMES[split])
         raise ConfigError(

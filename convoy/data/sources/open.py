@@ -84,13 +84,18 @@ def recognize_data(folder: Path) -> str:
         if not folder.is_dir():
             problem = "not a folder" if folder.exists() else "no such folder"
             raise ConfigError(f"--data-dir {printable(str(folder))}: {problem}")
-    except (OSError, ValueError) as error:  # a name too long, or with a null byte
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"--data-dir {quote_shortened(str(folder))}: {reason}") from error
+    except OSError as error:  # for example a name that is too long
+        name = quote_shortened(str(folder))
+        raise ConfigError(f"--data-dir {name}: {error.strerror}") from error
+    except ValueError as error:  # a null byte
+        raise ConfigError(f"--data-dir {quote_shortened(str(folder))}: {error}") from error
     cifar_format = find_cifar_format(folder)
     if cifar_format is not None:
         return cifar_format.name
-    find_split(folder, available_splits(folder)[0])  # raises an error if there are no images
+    try:
+        find_split(folder, available_splits(folder)[0])
+    except ConfigError as error:
+        raise ConfigError(f"--data-dir {error}") from error
     return ENCODED_DATA
 
 
