@@ -173,8 +173,6 @@ class RunOptions(TypedDict, total=False):
     """Learning rate changes per epoch; 0 changes it at every update."""
     warmup_epoch: float
     """Epochs of linear learning rate warm-up."""
-    warmup_prefix: bool
-    """Start the cosine and exponential schedules after warm-up, so that the learning rate …"""
     poly_lr_decay_power: float
     """Exponent of the polynomial schedule."""
     poly_lr_end_ratio: float

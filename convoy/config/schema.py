@@ -184,11 +184,9 @@ def merge_sources(request: RequestedOptions) -> tuple[Settings, list[Problem]]:
     defaults = settings_from("default", {name: row.default for name, row in option_table().items()})
     layers = [request.dialect_defaults, environment, request.named_config, request.command_line]
     chosen = ChainMap(*reversed(layers), defaults)
-    data = chosen["data"].value  # unknown names have no defaults
-    of_data = settings_from(f"data {data}", DATA[data].defaults if data in DATA else {})
-    model = ChainMap(*reversed(layers), of_data, defaults)["model"].value
+    model, data = chosen["model"].value, chosen["data"].value  # unknown names have no defaults
     implied = settings_from(f"model {model}", MODELS[model].defaults if model in MODELS else {})
-    implied |= of_data
+    implied |= settings_from(f"data {data}", DATA[data].defaults if data in DATA else {})
     return _unset_excluded([defaults, implied, *layers]), problems
 
 

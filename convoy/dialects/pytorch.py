@@ -31,7 +31,6 @@ DEFAULTS: Mapping[str, Any] = {
     "lr": 0.01,
     "lr_schedule": "step",
     "warmup_epoch": 0.0,
-    "warmup_prefix": False,
     "momentum": 0.0,
     "weight_decay": 1e-4,
     "precision": "16.16",

@@ -176,7 +176,6 @@ def _learning_rate_defaults(values: Values, family: str, small: bool) -> Values:
     rates: dict[str, Any] = {
         "lr_schedule": "step",
         "warmup_epoch": 5.0,
-        "warmup_prefix": False,
         "base_learning_rate_exponent": _learning_rate_exponent(values, family, small),
     }
     schedule = values.get("lr_schedule") or "step"

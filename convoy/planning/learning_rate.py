@@ -7,11 +7,9 @@ lr is --lr, or 2 ^ exponent · samples per update; with --lr-drops f = drops / e
 
 step         lr · decay ^ drops, or lr · multiplier of that drop;
              a drop takes effect when its epoch · f (or its share · K) ≤ k
-exponential  lr · decay ^ (k − w)
-cosine       lr · ½ (1 + cos(π (k − w) / (K − w)))
-polynomial   (lr − end) · (1 − (k − w) / (K − w)) ^ power + end
-             w = warm-up epochs · f, and lr before it; exponential and cosine without
-             --warmup-prefix: w = 0
+exponential  lr · decay ^ k
+cosine       lr · ½ (1 + cos(π k / K))
+polynomial   (lr − end) · (1 − (k − w) / (K − w)) ^ power + end,  w = warm-up epochs · f; before: lr
 warm-up      the value · e / warm-up epochs, at every update, while e < warm-up epochs
 """
 
@@ -56,32 +54,16 @@ class LearningRatePlan:
                 multipliers = config.lr_multipliers
                 rate = initial * (multipliers[drops] if multipliers else config.lr_decay**drops)
             case "cosine":
-                angle = math.pi * float(self._decay_progress(changes))
+                angle = math.pi * float(changes / self._total_changes)
                 rate = initial * 0.5 * (1 + math.cos(angle))
             case "exponential":
                 # Any decay below 1 is 0 by then, and larger exponents overflow.
-                exponent = max(changes - self._decay_start, Fraction(0))
-                rate = float(initial * config.lr_decay ** min(exponent, Fraction(10**30)))
+                rate = float(initial * config.lr_decay ** min(changes, 10**30))
             case _:
                 rate = self._polynomial(changes)
         warmup = self._warmup_updates
         position = update if warmup_update is None else warmup_update
         return rate * float(position / warmup) if position < warmup else rate
-
-    def _decay_progress(self, changes: int) -> Fraction:
-        """Fraction of the decay after a number of schedule steps; 0 during warm-up."""
-        after = changes - self._decay_start
-        return after / (self._total_changes - self._decay_start) if after > 0 else Fraction(0)
-
-    @cached_property
-    def _decay_start(self) -> Fraction:
-        """The schedule step at which cosine and exponential decay start."""
-        return self._warmup_changes if self.config.warmup_prefix else Fraction(0)
-
-    @cached_property
-    def _warmup_changes(self) -> Fraction:
-        """The length of warm-up in schedule steps."""
-        return self._warmup_epochs * self._changes_per_epoch
 
     @cached_property
     def initial_lr(self) -> float:
@@ -154,7 +136,7 @@ class LearningRatePlan:
         config, end = self.config, self.config.abs_end_learning_rate
         if end is None:
             end = config.poly_lr_end_ratio * self.initial_lr
-        warm = self._warmup_changes
+        warm = self._warmup_epochs * self._changes_per_epoch
         if changes <= warm:
             return self.initial_lr
         remaining = float(1 - (changes - warm) / (self._total_changes - warm))

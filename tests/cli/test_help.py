@@ -86,7 +86,7 @@ def test_a_command_shows_the_options_that_it_uses(
 def test_help_shows_the_defaults_that_models_and_datasets_replace() -> None:
     text = " ".join(convoy("train", "--help-all").out.split())
 
-    assert "[5; shapes: 3; cifar10, cifar100: 20; imagenet: 30]" in text
+    assert "[5; shapes: 3; cifar10, cifar100: 20]" in text
     assert "[32; cifar10, cifar100: 128]" in text
     assert "Number of groups in group norm. [depends on --model]" in text
 

@@ -77,7 +77,7 @@ def test_the_summary_counts_options_by_support(monkeypatch: pytest.MonkeyPatch) 
 def test_the_default_includes_those_of_datasets_and_models() -> None:
     table = option_table()
 
-    assert default_as_text(table["epoch"]) == "5; shapes: 3; cifar10, cifar100: 20; imagenet: 30"
+    assert default_as_text(table["epoch"]) == "5; shapes: 3; cifar10, cifar100: 20"
     assert default_as_text(table["norm_num_groups"]) == "depends on --model"
     assert default_as_text(table["lr"]) == "0.1"
     assert default_as_text(table["name"]) == "–"

@@ -54,6 +54,7 @@ def test_imagenet_has_no_fixed_image_size() -> None:
 
     assert (imagenet.image_size, imagenet.fixed_size) == (None, False)
     assert (imagenet.train, imagenet.validation) == (1_281_167, 50_000)
+    assert imagenet.defaults == {}
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,6 @@ DEFAULTS: dict[str, Any] = {
     "lr_decay": 0.5,
     "lr_scheduler_freq": 0.0,
     "warmup_epoch": 0.0,
-    "warmup_prefix": False,
     "optimizer": "sgd",
     "momentum": 0.0,
     "weight_decay": 1e-4,

@@ -177,7 +177,6 @@ FIXED_DEFAULTS: dict[str, Any] = {
     "lr_decay": 0.1,
     "lr_drops": None,
     "warmup_epoch": 5.0,
-    "warmup_prefix": False,
     "poly_lr_decay_power": 2.0,
     "poly_lr_end_ratio": 1e-5,
     "optimizer_state_dtype": "weights",

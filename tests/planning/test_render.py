@@ -20,12 +20,12 @@ def rendered(width: int = 100, **options: Any) -> str:
 def test_the_plan_of_two_stages_as_text():
     assert rendered(shards=2, gradient_accumulation=4, warmup_epoch=1) == (
         """\
-network        resnet8, 75,290 parameters, 12.2 M multiply-adds per 32 × 32 image
+network        resnet8, 75,290 parameters, 12.3 M multiply-adds per 32 × 32 image
 data           shapes, 8,000 samples, 10 classes
 batch          micro-batch size 32 × gradient accumulation 4 × 1 replica = 128 samples per update
 length         5 epochs × 62 updates = 310 updates, 39,680 images
 precision      32.32, optimizer sgd
-learning rate  cosine, starts at 0, peak 0.1, ends at 4.012e-06
+learning rate  cosine, starts at 0, peak 0.09045, ends at 2.568e-06
 parallelism    1 host, 1 instance, 1 replica × 2 stages = 2 processes
 stages         balanced by cost: layer2/0/bn1
 recompute      on: a stage stores its input
@@ -38,20 +38,20 @@ memory   weights  gradients  optimizer  activations      total  stash
 stage 0  39.0 kB   116.9 kB    39.0 kB      27.0 MB    27.2 MB  7.1 MB for 2 micro-batches
 stage 1 262.2 kB   786.6 kB   262.2 kB      16.3 MB    17.6 MB  3.1 MB for 1 micro-batch
 
-0.1 │          ▂▄▆██████▇▇▆▆▅▅▄▃▃▂▁
-    │       ▂▅▇█████████████████████▇▆▅▅▄▃▂
-    │    ▂▅▇████████████████████████████████▇▆▅▄▄▃▂▁
-    │ ▃▅█████████████████████████████████████████████▇▆▆▅▄▄▃▃▂▂▁▁▁▁▁▁
-  0 └────────────────────────────────────────────────────────────────
-     epoch 0                                                        5
+0.09045 │          ▃▅▇██▇▇▆▅▅▄▃▂▂▁
+        │      ▁▃▆█████████████████▇▆▅▅▄▃▂▁
+        │    ▃▆█████████████████████████████▇▆▆▅▄▃▂▁▁
+        │ ▃▆██████████████████████████████████████████▇▇▆▅▅▄▄▃▃▂▂▂▁▁▁▁▁▁▁
+      0 └────────────────────────────────────────────────────────────────
+         epoch 0                                                        5
 
 update    epoch         lr
      0        0          0
-    62        1        0.1
-    77  1.24194     0.0991
-   154  2.48387    0.06972
-   231  3.72581    0.02302
-   309  4.98387  4.012e-06
+    62        1    0.09045
+    77  1.24194    0.08553
+   154  2.48387    0.05051
+   231  3.72581    0.01519
+   309  4.98387  2.568e-06
 
 interleaved, 4 micro-batches through 2 stages: 10 half-steps, \
 bubble 20.0 % if all stages take equally long

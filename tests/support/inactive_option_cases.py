@@ -371,12 +371,6 @@ INACTIVE_CASES: list[Case] = [
         "--validation-share",
         "with --data shapes: only imagenet has image files",
     ),
-    ({"warmup_prefix": True, "warmup_epoch": 0}, "--warmup-prefix", "with --warmup-epoch 0"),
-    (
-        {"warmup_prefix": True, "lr_schedule": "step"},
-        "--warmup-prefix",
-        "with --lr-schedule step",
-    ),
     (
         {"augment": True, "data": "generated"},
         "--augment",

@@ -24,15 +24,6 @@ class DataEntry:
 
 # About 99 % after half a minute on two cores: docs/benchmarks.md.
 _SHAPES_DEFAULTS = {"epoch": 3.0, "warmup_epoch": 1.0}
-# ResNet-18 is the smallest common network for 224 pixels: it trains on a CPU, and pretrained
-# weights exist. The rate is 0.1 per 256 samples, which a warm-up keeps from diverging.
-_PHOTO_DEFAULTS = {
-    "model": "resnet18",
-    "epoch": 30.0,
-    "warmup_epoch": 2.0,
-    "base_learning_rate_exponent": -11.0,
-    "weight_decay": 1e-4,
-}
 _CIFAR_DEFAULTS = {"epoch": 20.0, "warmup_epoch": 1.0, "micro_batch_size": 128}
 
 AUGMENTED_DATA = ("cifar10", "cifar100", "imagenet")  # datasets with random crops and flips
@@ -45,15 +36,7 @@ DATA = Registry(
         "shapes": DataEntry(10, 32, 8_000, 2_000, defaults=_SHAPES_DEFAULTS),
         "cifar10": DataEntry(10, 32, 50_000, 10_000, True, True, defaults=_CIFAR_DEFAULTS),
         "cifar100": DataEntry(100, 32, 50_000, 10_000, True, True, defaults=_CIFAR_DEFAULTS),
-        "imagenet": DataEntry(
-            1000,
-            None,
-            1_281_167,
-            50_000,
-            True,
-            classes_from_files=True,
-            defaults=_PHOTO_DEFAULTS,
-        ),
+        "imagenet": DataEntry(1000, None, 1_281_167, 50_000, True, classes_from_files=True),
         "generated": DataEntry(None, None, 2_048, 512),
         "synthetic": DataEntry(None, None, 2_048, 512),
     },

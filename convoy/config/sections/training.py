@@ -243,16 +243,6 @@ class LearningRateConfig:
         inactive_when=(step_never_drops, step_drops_on_changes),
     )
     warmup_epoch: float = option(0, "Epochs of linear learning rate warm-up.", at_least=0)
-    warmup_prefix: bool = option(
-        True,
-        "Start the cosine and exponential schedules after warm-up, so that the learning rate "
-        "reaches --lr. If off, warm-up scales a schedule that starts at once, as in Graphcore's "
-        "example applications.",
-        inactive_when=(
-            option_is("warmup_epoch", 0),
-            option_is_not("lr_schedule", "cosine", "exponential"),
-        ),
-    )
     poly_lr_decay_power: float = polynomial_option(
         2.0, "Exponent of the polynomial schedule.", above=0
     )
