@@ -1,5 +1,6 @@
 """Command line parsing that the verbs share."""
 
+import os
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -93,9 +94,11 @@ def parse_run_command(
     args, extra = parser.parse_known_args(expand_prefixes(argv, parser))
     parsed = parse_flags(args.flag_occurrences, dialect)
     folders = positional_arguments(extra)
-    if takes_folder and len(folders) == 1 and folders[0] and "data_dir" not in parsed.settings:
-        extra.remove(folders[0])
-        parsed.settings["data_dir"] = Setting(folders[0], COMMAND_LINE)
+    if takes_folder and len(folders) == 1 and "data_dir" not in parsed.settings:
+        (folder,) = folders
+        if folder and os.path.isdir(folder):  # noqa: PTH112 - False for an invalid name
+            extra.remove(folder)
+            parsed.settings["data_dir"] = Setting(folder, COMMAND_LINE)
     unknown = unknown_argument_problems(extra, parser, partial(find_in_other_dialects, dialect))
     named = {name: vars(args)[name] for name in _CONFIG_ARGUMENTS if name in args}
     return ParsedCommand(parsed.settings, [*unknown, *parsed.problems], **named, args=args)

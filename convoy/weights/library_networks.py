@@ -109,8 +109,11 @@ def networks_of(model: str, *libraries: str) -> list[LibraryNetwork]:
 
 def same_network(config: RunConfig, classes: int, *libraries: str) -> LibraryNetwork | None:
     """The network of these libraries that computes the same as the configured one, if any."""
+    candidates = networks_of(config.network.model, *libraries)
+    if not candidates:
+        return None  # for example the user's own network
     ours = _inference_layers(config.network, config.family, classes)
-    for network in networks_of(config.network.model, *libraries):
+    for network in candidates:
         if _inference_layers(*network.sections, classes) == ours:
             return network
     return None

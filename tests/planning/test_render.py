@@ -20,7 +20,7 @@ def rendered(width: int = 100, **options: Any) -> str:
 def test_the_plan_of_two_stages_as_text():
     assert rendered(shards=2, gradient_accumulation=4, warmup_epoch=1) == (
         """\
-network        resnet8, 75,290 parameters, 12.3 M multiply-adds per 32 × 32 image
+network        resnet8, 75,290 parameters, 12.2 M multiply-adds per 32 × 32 image
 data           shapes, 8,000 samples, 10 classes
 batch          micro-batch size 32 × gradient accumulation 4 × 1 replica = 128 samples per update
 length         5 epochs × 62 updates = 310 updates, 39,680 images
