@@ -50,9 +50,56 @@ def available_cores() -> tuple[int, ...]:
     return tuple(sorted(cores))
 
 
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+
+
+def cpu_quota(root: Path = _CGROUPS, own: Path = _OWN_CGROUP) -> float | None:
+    """Return the CPU time per second that the container allows; None if it is not limited."""
+    paths = dict(line.split(":", 2)[1:] for line in _read(own).splitlines() if line.count(":") > 1)
+    quotas = []
+    for controllers, path in paths.items():
+        names = controllers.split(",")
+        if controllers and "cpu" not in names:
+            continue
+        mount = root / controllers if (root / controllers).is_dir() else root / "cpu"
+        folder = (mount if controllers else root) / path.lstrip("/")
+        quotas += [quota for parent in (folder, *folder.parents) if (quota := _quota_in(parent))]
+    return min(quotas, default=None)
+
+
+def _quota_in(folder: Path) -> float | None:
+    """The quota that a folder of cgroup v2, or of the v1 controller `cpu`, sets."""
+    words = _read(folder / "cpu.max").split() or [
+        _read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")
+    ]
+    if len(words) < 2 or not all(word.isdecimal() and int(word) for word in words[:2]):
+        return None  # `max` or -1: no limit
+    return int(words[0]) / int(words[1])
+
+
+def usable_core_count() -> int:
+    """Return the number of cores that this process may keep busy: affinity and CPU quota."""
+    cores, quota = len(available_cores()), cpu_quota()
+    return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def default_threads(processes: int) -> tuple[int, str]:
+    """Return the threads of each of the host's processes, and where the number comes from.
+
+    OMP_NUM_THREADS is a number per process; otherwise the processes share the usable cores.
+    """
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if first.isdecimal() and first.isascii() and int(first) > 0:
+        return int(first), "OMP_NUM_THREADS"
+    cores = usable_core_count()
+    source = "cores of this machine" if cores == len(available_cores()) else "CPU quota"
+    return max(1, cores // processes), source
+
+
 def threads_per_process(requested: int, processes: int) -> int:
-    """Return the requested number; 0 divides the available cores among the host's processes."""
-    return requested or max(1, len(available_cores()) // processes)
+    """Return the requested number of threads, or the default if it is 0."""
+    return requested or default_threads(processes)[0]
 
 
 def partition_cores(cores: Sequence[int], workers: int) -> tuple[tuple[int, ...], ...]:

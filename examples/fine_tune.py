@@ -14,7 +14,7 @@ def main(folder: str = "runs/fine-tune", **options: object) -> None:
     settings = {"model": "resnet8", "image_size": 16, "epochs": 1, "lr": 0.05, **options}
     first = convoy.train(output=f"{folder}/first", **settings)
     weights = Path(folder) / "resnet8.safetensors"
-    convoy.export(first, weights, naming="torchvision")
+    convoy.export(first, weights)
 
     tuned = convoy.train(
         output=f"{folder}/tuned",

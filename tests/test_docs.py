@@ -36,7 +36,7 @@ MAKE = [(page, words) for page in PAGES for words in commands(page, "make")]
 def test_every_convoy_command_in_the_docs_is_valid(page: Path, words: list[str]) -> None:
     verb, rest = words[1], words[2:]
     if verb in TRAINING:
-        result = convoy("plan", *rest, *(["--data-dir=DATA"] if "--data-dir" not in rest else []))
+        result = convoy("plan", *rest)
 
         assert result.code == 0, f"{page.name}: {result.err}"
     elif verb == "run":

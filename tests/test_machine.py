@@ -16,10 +16,14 @@ from convoy.machine import (
     available_cores,
     bind_to_cores,
     check_capacity,
+    cpu_quota,
+    default_threads,
     free_memory_bytes,
     keep_freed_memory,
     limit_openmp_spinning,
     partition_cores,
+    threads_per_process,
+    usable_core_count,
 )
 
 
@@ -176,3 +180,65 @@ def test_unknown_memory_accepts_any_number_of_workers(tmp_path: Path) -> None:
     check_capacity(4, bytes_per_worker=10**15)
 
     assert free_memory_bytes() is None
+
+
+def write_cgroup(root: Path, own: str, files: dict[str, str]) -> Path:
+    """Write the files of a cgroup hierarchy; return the file that names the process's cgroups."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "own").write_text(own)
+    return root / "own"
+
+
+def test_a_cpu_quota_is_the_smallest_of_the_cgroup_and_its_parents(tmp_path: Path) -> None:
+    files = {
+        "pod/cpu.max": "150000 100000\n",
+        "pod/container/cpu.max": "400000 100000\n",
+        "cpu.max": "max 100000\n",
+    }
+    own = write_cgroup(tmp_path, "0::/pod/container\n", files)
+
+    assert cpu_quota(tmp_path, own) == 1.5
+
+
+def test_a_quota_of_cgroup_v1_is_read(tmp_path: Path) -> None:
+    files = {
+        "cpu,cpuacct/cpu.cfs_quota_us": "300000\n",
+        "cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+    }
+    own = write_cgroup(tmp_path, "5:memory:/x\n4:cpu,cpuacct:/docker/not-mounted\n", files)
+
+    assert cpu_quota(tmp_path, own) == 3
+
+
+@pytest.mark.parametrize("text", ["max 100000", "", "-1", "0 100000", "text 100000"])
+def test_without_a_limit_there_is_no_quota(tmp_path: Path, text: str) -> None:
+    own = write_cgroup(tmp_path, "0::/\n", {"cpu.max": text})
+
+    assert cpu_quota(tmp_path, own) is None
+    assert cpu_quota(tmp_path, tmp_path / "missing") is None
+
+
+def test_the_quota_limits_threads_but_not_the_cores_to_pin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr(machine, "available_cores", lambda: tuple(range(8)))
+    monkeypatch.setattr(machine, "cpu_quota", lambda: 4.9)
+
+    assert usable_core_count() == 4
+    assert default_threads(1) == (4, "CPU quota")
+    assert default_threads(3) == (1, "CPU quota")
+    monkeypatch.setattr(machine, "cpu_quota", lambda: 0.5)
+    assert usable_core_count() == 1
+
+
+def test_omp_num_threads_is_the_number_of_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "available_cores", lambda: tuple(range(8)))
+    monkeypatch.setattr(machine, "cpu_quota", lambda: None)
+
+    for text, threads in (("3", 3), (" 3,2", 3), ("0", 4), ("many", 4), ("", 4), ("٣", 4)):
+        monkeypatch.setenv("OMP_NUM_THREADS", text)
+        assert default_threads(2)[0] == threads, text
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert default_threads(2)[1] == "OMP_NUM_THREADS"
+    assert threads_per_process(5, 2) == 5  # --threads wins

@@ -231,7 +231,7 @@ class ExportArguments:
     """What to export to; None selects the default."""
 
     format: str = "safetensors"
-    naming: str | None = None  # for safetensors; the default is torchvision
+    naming: str | None = None  # for safetensors; None: of a library that has the network
     output: str | None = None
     batch_size: int | None = None  # None: any
     overwrite: bool = False  # overwrite an existing file
@@ -254,7 +254,8 @@ def export(
         output: The file to write; by default the name of the model, in the current folder.
         model: Your own network, as for `train`, if the run has one.
         format: Weights as safetensors, a torch.export program, or ONNX.
-        naming: Names of the weights in safetensors.
+        naming: Names of the weights in safetensors. The default is that of torchvision or timm if
+            the library has this network, else convoy's.
         batch_size: Batch size of the exported program; None makes it dynamic.
         overwrite: Overwrite an existing file.
     """
@@ -285,8 +286,9 @@ def export_checkpoint(
     from convoy.run.import_export import ExportRequest
     from convoy.run.import_export import export as write_export
 
-    naming = arguments.naming or NAMINGS[0]
-    request = ExportRequest(form, naming, Path(output), arguments.batch_size, arguments.overwrite)
+    request = ExportRequest(
+        form, arguments.naming, Path(output), arguments.batch_size, arguments.overwrite
+    )
     return write_export(resolved.config, source, request)
 
 

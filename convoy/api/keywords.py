@@ -77,6 +77,8 @@ class RunOptions(TypedDict, total=False):
     data_dir: str | PathLike[str] | None
     """Folder of the dataset."""
     imagenet_data_path: str | PathLike[str] | None
+    validation_share: float
+    """Fraction of the images of each class to validate with, if the class folders are directly …"""
     image_size: int | None
     """Input image size in pixels."""
     num_classes: int | None
@@ -197,7 +199,7 @@ class RunOptions(TypedDict, total=False):
     lars_eeta: float
     """Trust coefficient of LARS."""
     lars_weight_decay: float | None
-    """Weight decay inside LARS."""
+    """Weight decay inside LARS, of every parameter that LARS scales."""
     lars_skip_list: Sequence[str]
     """Parameters that LARS does not scale, given as substrings of parameter names; gamma and …"""
     loss_velocity_scaling_ratio: float
@@ -316,7 +318,7 @@ class RunOptions(TypedDict, total=False):
     device: Literal["auto", "cpu", "cuda", "mps"]
     """Device type."""
     threads: int
-    """CPU threads per process; 0 divides the cores among the processes."""
+    """CPU threads per process; 0 takes OMP_NUM_THREADS, or divides the cores that affinity and …"""
     select_devices: Sequence[int]
     """Indices of the accelerators to use."""
     select_ipus: Sequence[int]
@@ -360,7 +362,7 @@ class RunOptions(TypedDict, total=False):
     init_path: str | PathLike[str] | None
     """Initialize the weights from a checkpoint, or from the newest valid checkpoint of a run."""
     pretrained: str | PathLike[str] | None
-    """Load pretrained weights: a file with torchvision or timm state_dict keys, or …"""
+    """Pretrained weights: a file with torchvision or timm keys, or hf:OWNER/NAME."""
     ckpts_per_epoch: int
     """Checkpoints per epoch; 0 writes none."""
     epochs_per_ckpt: int

@@ -22,6 +22,7 @@ from convoy.config.schema import (
     limit_problems,
     option_table,
     raise_problems,
+    reads_no_files,
     setting_values,
     settings_from,
 )
@@ -76,7 +77,27 @@ class UserOptions:
         load_user_code(named | settings)
         defaults = dialect.default_settings(setting_values(named | self.settings))
         problems = [*self.problems, *problems, *extra_problems]
+        if not problems:
+            defaults |= _recognize_data(defaults | named | self.settings)
         return RequestedOptions(settings, named, problems, dialect_defaults=defaults)
+
+
+def _recognize_data(settings: Settings) -> Settings:
+    """The dataset in --data-dir, if no option names one; an error if it reads no files."""
+    if "data_dir" not in settings or settings["data_dir"].value is None:
+        return {}
+    folder = settings["data_dir"].value
+    if "data" not in settings:
+        from convoy.data.sources.open import recognize_data
+
+        return {"data": Setting(recognize_data(Path(folder)), f"files in {folder}")}
+    name = settings["data"].value
+    if reads_no_files(settings):
+        raise ConfigError(
+            f"--data-dir {folder}: --data {name} reads no files; remove --data to use the images "
+            "in the folder, or remove --data-dir"
+        )
+    return {}
 
 
 def load_user_code(settings: Settings) -> None:

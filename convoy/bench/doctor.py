@@ -22,7 +22,7 @@ from convoy.config.resolve import inactive_options
 from convoy.config.schema import COMMAND_LINE, RunConfig, Setting, option_table
 from convoy.data.feeds import MAX_WORKERS, make_synthetic_feed, num_workers
 from convoy.launch.world import World
-from convoy.machine import available_cores
+from convoy.machine import usable_core_count
 from convoy.report.format import format_percent, format_throughput
 from convoy.run.build import build
 from convoy.run.open_feed import OpenFeed, feed_from_source, open_feed
@@ -325,7 +325,7 @@ def diagnose(
     budget: TimeBudget = TimeBudget(),
 ) -> Diagnosis:
     """Diagnose a feed; `model_rate` is measured if it is None."""
-    timer, cores = FeedTimer(opened), len(available_cores())
+    timer, cores = FeedTimer(opened), usable_core_count()
     steps = timer.steps(budget.seconds_per_rate)
     with _open_consumer(opened, model_rate) as model:
         rates = _measure_rates(opened, model, model_rate, timer, budget.seconds_per_rate)
@@ -343,7 +343,7 @@ def _run_all_trials(
     budget: TimeBudget,
 ) -> tuple[Trial, ...]:
     """Try every setting that could help, in as many rounds as the budget allows."""
-    selected = candidates(opened.plan.config, len(available_cores()))
+    selected = candidates(opened.plan.config, usable_core_count())
     timed = TimedFeed(opened.feed, opened.options, model)
     updates = timer.calibrate_updates(timed, budget.seconds_per_measurement)
     round_seconds = (len(selected) + 1) * timer.seconds(timed, updates)

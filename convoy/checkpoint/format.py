@@ -100,6 +100,7 @@ _MAX_TENSORS = 2**14
 _MAX_AXES = 8
 _LENGTH_BYTES = 8
 _ALIGNMENT = 8
+_METADATA = "__metadata__"
 
 _DTYPE_NAMES = {
     torch.float64: "F64",
@@ -127,11 +128,13 @@ class TensorFile:
     write it without holding the GIL.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+    ) -> None:
         # Wide dtypes first, to keep every tensor aligned; then by name, to be deterministic.
         order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
         self._tensors = {name: tensors[name] for name in order}
-        self._header = _encode_header(self._tensors)
+        self._header = _encode_header(self._tensors, metadata)
         self.bytes = len(self._header) + sum(tensor.nbytes for tensor in self._tensors.values())
 
     def chunks(self) -> Iterator[bytes | memoryview]:
@@ -139,11 +142,12 @@ class TensorFile:
         yield from map(raw_bytes, self._tensors.values())
 
 
-def _encode_header(tensors: Mapping[str, Tensor]) -> bytes:
+def _encode_header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> bytes:
     """Encode the length and the table of dtypes, shapes and offsets, padded for alignment."""
-    table, end = {}, 0
+    table: dict[str, object] = {} if metadata is None else {_METADATA: dict(metadata)}
+    end = 0
     for name, tensor in tensors.items():
-        if name == "__metadata__" or tensor.dtype not in _DTYPE_NAMES:
+        if name == _METADATA or tensor.dtype not in _DTYPE_NAMES:
             raise ValueError(f"tensor {name!r} of {tensor.dtype} cannot be stored in safetensors")
         begin, end = end, end + tensor.nbytes
         table[name] = {
@@ -164,6 +168,15 @@ def decode_tensors(data: bytes) -> dict[str, Tensor]:
         return load(data)
     except Exception as error:  # whatever it raises, the file is unusable
         raise ValueError(f"not a usable safetensors file: {error}") from error
+
+
+def decode_metadata(data: bytes) -> dict[str, str]:
+    """Return the metadata of a safetensors file that `decode_tensors` accepts."""
+    length = int.from_bytes(data[:_LENGTH_BYTES], "little")
+    table = parse_json(data[_LENGTH_BYTES : _LENGTH_BYTES + length], _MAX_HEADER_BYTES)
+    metadata = table.get(_METADATA) if isinstance(table, dict) else None
+    items = metadata.items() if isinstance(metadata, dict) else ()
+    return {name: str(text) for name, text in items}
 
 
 def _check_header(data: bytes) -> None:

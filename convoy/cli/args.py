@@ -1,5 +1,6 @@
 """Command line parsing that the verbs share."""
 
+import os
 from argparse import Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -13,10 +14,11 @@ from convoy.config.command_line import (
     add_flags,
     expand_prefixes,
     parse_flags,
+    positional_arguments,
     unknown_argument_problems,
 )
 from convoy.config.flags import canonical
-from convoy.config.schema import Problem, raise_problems
+from convoy.config.schema import COMMAND_LINE, Problem, Setting, raise_problems
 
 TARGET_HELP = "folder of a run or of a checkpoint"
 _CONFIG_ARGUMENTS = ("config", "config_path", "dialect")
@@ -72,9 +74,15 @@ def parse_command(parser: ConfigArgumentParser, argv: list[str]) -> Namespace:
 
 
 def parse_run_command(
-    parser: ConfigArgumentParser, argv: list[str], run_help: RunHelp = TRAIN_HELP
+    parser: ConfigArgumentParser,
+    argv: list[str],
+    run_help: RunHelp = TRAIN_HELP,
+    takes_folder: bool = False,
 ) -> ParsedCommand:
-    """Parse the command line of a verb that takes the options of a run."""
+    """Parse the command line of a verb that takes the options of a run.
+
+    With `takes_folder`, a positional argument is the folder of the dataset.
+    """
     parser.usage = parser.usage or f"{parser.prog} [options]"
     hints = ["`--help-all` lists all options of a run, `convoy options WORD` searches them."]
     if run_help.default_source:
@@ -85,6 +93,12 @@ def parse_run_command(
     add_flags(parser, dialect, replace(run_help, common=None) if "--help-all" in argv else run_help)
     args, extra = parser.parse_known_args(expand_prefixes(argv, parser))
     parsed = parse_flags(args.flag_occurrences, dialect)
+    folders = positional_arguments(extra)
+    if takes_folder and len(folders) == 1 and "data_dir" not in parsed.settings:
+        (folder,) = folders
+        if folder and os.path.isdir(folder):  # noqa: PTH112 - False for an invalid name
+            extra.remove(folder)
+            parsed.settings["data_dir"] = Setting(folder, COMMAND_LINE)
     unknown = unknown_argument_problems(extra, parser, partial(find_in_other_dialects, dialect))
     named = {name: vars(args)[name] for name in _CONFIG_ARGUMENTS if name in args}
     return ParsedCommand(parsed.settings, [*unknown, *parsed.problems], **named, args=args)

@@ -22,7 +22,7 @@ from convoy.config.command_line import ConfigArgumentParser, RunHelp
 from convoy.config.resolve import ResolvedConfig, refuse_unavailable, resolve
 from convoy.config.schema import Problem, RunConfig, raise_problems, setting_values
 from convoy.errors import ExitCode
-from convoy.machine import available_cores
+from convoy.machine import usable_core_count
 from convoy.planning.topology import Layout
 from convoy.report.progress import make_bar
 from convoy.report.stream import print_error
@@ -148,7 +148,7 @@ def _parse_convert(argv: list[str]) -> Namespace:
 
 
 def _add_workers(parser: ConfigArgumentParser) -> None:
-    cores, text = len(available_cores()), "number of threads [one per core]"
+    cores, text = usable_core_count(), "number of threads [one per core]"
     parser.add_argument("--workers", type=int, default=cores, metavar="N", help=text)
 
 

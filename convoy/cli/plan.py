@@ -19,13 +19,13 @@ rate."""
 
 def main(argv: list[str]) -> int:
     """Print the plan; fast, because nothing here imports torch."""
-    parser = make_parser("plan", DESCRIPTION)
+    parser = make_parser("plan", DESCRIPTION, "convoy plan [DIR] [options]")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.add_argument(
         "--explain", action="store_true", help="show where each option value comes from"
     )
     add_config_arguments(parser)
-    line = parse_run_command(parser, argv, PLAN_HELP)
+    line = parse_run_command(parser, argv, PLAN_HELP, takes_folder=True)
     resolved = resolve(line.to_request())
     if lists_splits(resolved.config):
         show_splits(resolved.config, as_json=line.args.json)

@@ -12,7 +12,13 @@ from convoy.cli.main import call_verb
 from convoy.cli.output import print_json, print_lines
 from convoy.config.command_line import RunHelp
 from convoy.config.resolve import ResolvedConfig, read_run_settings, resolve, resolve_resumed
-from convoy.config.schema import DroppedWord, Settings, option_table, raise_problems
+from convoy.config.schema import (
+    DroppedWord,
+    Settings,
+    option_table,
+    raise_problems,
+    reads_no_files,
+)
 from convoy.dialects.command import (
     Command,
     Program,
@@ -76,7 +82,7 @@ def main(argv: list[str]) -> int:
         print(interpretation.help, end="")
         return ExitCode.DONE
     arguments, resolved = _canonical_arguments(interpretation)
-    described = _describe(interpretation, arguments)
+    described = _describe(interpretation, arguments, resolved)
     if is_dry:
         print_json(described | {"plan": _plan(interpretation, resolved)})
         return ExitCode.DONE
@@ -110,17 +116,22 @@ def _canonical_arguments(interpretation: Interpretation) -> tuple[list[str], Res
     return argv if target is None else [str(target), *argv], resolved
 
 
-def _describe(interpretation: Interpretation, arguments: list[str]) -> Description:
+def _describe(
+    interpretation: Interpretation, arguments: list[str], resolved: ResolvedConfig | None
+) -> Description:
     _, run_folder = _find_target(interpretation)
     unused = values_after("--config", interpretation.program.words) if run_folder else []
     reason = "a run has its own configuration"
-    configs = [DroppedWord(f"--config {name}", reason) for name in unused]
+    dropped = [DroppedWord(f"--config {name}", reason) for name in unused]
+    if resolved and reads_no_files(resolved.settings):
+        data, folder = resolved.config.data.data, resolved.config.data.data_dir
+        dropped.append(DroppedWord(f"--data-dir {folder}", f"{data} data has no files"))
     return {
         "dialect": interpretation.program.dialect,
         "program": interpretation.program.name,
         "command": shlex.join(["convoy", *interpretation.verb.split(), *arguments]),
         "mapped": [asdict(mapping) for mapping in interpretation.mapped],
-        "dropped": [asdict(word) for word in (*interpretation.dropped, *configs)],
+        "dropped": [asdict(word) for word in (*interpretation.dropped, *dropped)],
         "environment": dict(interpretation.environment),
     }
 
@@ -180,7 +191,8 @@ def _describe_variant(variant: "Variant", overrides: Settings) -> Description:
         command = split_command([*variables, *variant.words], os.environ)
         interpretation = interpret(command, os.environ, overrides=overrides)
         arguments, resolved = _canonical_arguments(interpretation)
-        described = _describe(interpretation, arguments) | {"plan": _plan(interpretation, resolved)}
+        described = _describe(interpretation, arguments, resolved)
+        described |= {"plan": _plan(interpretation, resolved)}
     except ConfigError as error:
         return {**head, "words": list(variant.words), "problem": str(error)}
     return {**head, **described, "problem": None}

@@ -11,7 +11,7 @@ from convoy.errors import ExitCode
 DESCRIPTION = "Train a network; without options, ResNet-14 on the built-in dataset `shapes`."
 EXAMPLES = """examples:
   convoy train --model resnet20 --epochs 3 --lr 0.05 --output runs/mine
-  convoy train --data imagenet --data-dir photos --model resnet18 --pretrained
+  convoy train photos --pretrained
   convoy train --model resnet20 --shards 2 --replicas 2 --gradient-accumulation 8
 """
 RESUME_DESCRIPTION = """\
@@ -35,12 +35,12 @@ _RESUME_HELP = RunHelp(
 
 def main(argv: list[str]) -> int:
     """Start a run; every invalid option is refused before torch is imported."""
-    parser = make_parser("train", DESCRIPTION)
+    parser = make_parser("train", DESCRIPTION, "convoy train [DIR] [options]")
     parser.epilog = EXAMPLES
     dry_run_help = "print the plan and where each option value comes from, and exit"
     parser.add_argument("--dry-run", action="store_true", help=dry_run_help)
     add_config_arguments(parser)
-    line = parse_run_command(parser, argv)
+    line = parse_run_command(parser, argv, takes_folder=True)
     # Imported after the help is printed, because these are slow to import.
     from convoy.cli.plan import show_plan, show_splits
     from convoy.planning.stages import lists_splits

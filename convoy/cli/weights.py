@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from convoy.api.checkpoints import (
     FORMAT_SUFFIXES,
@@ -14,9 +15,12 @@ from convoy.api.checkpoints import (
 from convoy.cli.args import TARGET_HELP, add_config_arguments, make_parser, parse_run_command
 from convoy.cli.output import print_result
 from convoy.config.command_line import RunHelp
-from convoy.config.schema import Setting, setting_values
+from convoy.config.schema import RequestedOptions, Setting, setting_values, settings_from
 from convoy.errors import ExitCode
 from convoy.text import pluralize
+
+if TYPE_CHECKING:
+    from convoy.run.import_export import ImportResult
 
 IMPORT_DESCRIPTION = """\
 Import weights as a convoy checkpoint; every key and shape is checked.
@@ -41,16 +45,11 @@ def run_import(argv: list[str]) -> int:
     parser = make_parser("import", IMPORT_DESCRIPTION, usage)
     add = parser.add_argument
     add("weights", metavar="WEIGHTS", help="file, run, checkpoint or hf:OWNER/NAME")
+    add("--architecture", metavar="NAME", help="name of the network in torchvision or timm")
     add("--json", action="store_true", help="print the result as JSON")
     add_config_arguments(parser)
     line = parse_run_command(parser, argv, _IMPORT_HELP)
-    request = line.to_request()
-    resolved = resolve_without_data(
-        replace(request, named_config={**_IMPORT_DEFAULTS, **request.named_config})
-    )
-    from convoy.run.import_export import import_weights
-
-    imported = import_weights(resolved, line.args.weights)
+    imported = _import(line.to_request(), line.args.weights, line.args.architecture)
     naming, tensors, notes = imported.fitted.naming, imported.fitted.model, imported.fitted.notes
     parameters = sum(tensor.numel() for name, tensor in tensors.items() if ".running_" not in name)
     row = {
@@ -71,6 +70,24 @@ def run_import(argv: list[str]) -> int:
     ]
     print_result(line.args.json, row, lines)
     return ExitCode.DONE
+
+
+def _import(request: RequestedOptions, weights: str, architecture: str | None) -> "ImportResult":
+    """Import with the options of the network that the weights come from, unless they are given."""
+    given = {**request.named_config, **request.command_line}
+    request = replace(request, named_config={**_IMPORT_DEFAULTS, **request.named_config})
+    resolved = resolve_without_data(request)
+    from convoy.models.network import plan_network
+    from convoy.run.import_export import import_weights, load_foreign_weights, origin_of_import
+
+    loaded = load_foreign_weights(weights, resolved.config, plan_network(resolved.config))
+    origin = origin_of_import(loaded, resolved.config, given, architecture)
+    if origin is not None:
+        settings = settings_from(str(origin), origin.options)
+        resolved = resolve_without_data(
+            replace(request, named_config={**settings, **request.named_config})
+        )
+    return import_weights(resolved, loaded, origin)
 
 
 EXPORT_DESCRIPTION = """\
@@ -103,7 +120,11 @@ def run_export(argv: list[str]) -> int:
     add("source", metavar="RUN-or-checkpoint", help=TARGET_HELP)
     formats = list(FORMAT_SUFFIXES)
     add("--format", choices=formats, default=formats[0], help=f"format of the file [{formats[0]}]")
-    add("--naming", choices=NAMINGS, help="state_dict keys of the safetensors file [torchvision]")
+    add(
+        "--naming",
+        choices=NAMINGS,
+        help="state_dict keys of the safetensors file [of a library that has the network]",
+    )
     add("--overwrite", "--override", action="store_true", help="overwrite an existing file")
     add("--json", action="store_true", help="print the result as JSON")
     add_config_arguments(parser)
@@ -121,7 +142,9 @@ def run_export(argv: list[str]) -> int:
     )
     exported = export_checkpoint(Path(args.source), replace(line, settings=settings), arguments)
     size = f"{exported.format}, {exported.bytes:,} bytes"
-    checked = "bit-identical"
+    checked = f"bit-identical, {exported.naming} keys"
+    if exported.architecture is not None:
+        checked += f" of its {exported.architecture}"
     if exported.format != "safetensors":
         checked = f"outputs differ by at most {exported.difference:.1e} of the largest output"
     lines = [f"{exported.file}  {size}, from {exported.checkpoint}", f"read back: {checked}"]

@@ -271,15 +271,25 @@ def unknown_argument_problems(
     extra: list[str], parser: argparse.ArgumentParser, other_dialects: DialectLookup | None = None
 ) -> list[Problem]:
     """A problem for each argument that is unknown, or known only in another dialect."""
-    problems: list[Problem] = []
-    is_value = False  # of the unknown flag before
+    positional = positional_arguments(extra)
+    return [
+        _unknown_flag(word.partition("=")[0], parser, other_dialects)
+        if _is_flag(word)
+        else Problem("", f"unexpected argument {quote_shortened(word)}")
+        for word in extra
+        if _is_flag(word) or word in positional
+    ]
+
+
+def positional_arguments(extra: list[str]) -> list[str]:
+    """The words that are neither flags nor values of unknown flags."""
+    words, is_value = [], False
     for word in extra:
         if _is_flag(word):
-            problems.append(_unknown_flag(word.partition("=")[0], parser, other_dialects))
             is_value = "=" not in word
         elif not is_value:
-            problems.append(Problem("", f"unexpected argument {quote_shortened(word)}"))
-    return problems
+            words.append(word)
+    return words
 
 
 def _find_action(name: str, parser: argparse.ArgumentParser) -> argparse.Action | None:

@@ -43,6 +43,7 @@ from convoy.text import printable
 
 COMMAND_LINE = "command line"  # the source of values from flags
 KEYWORD = "keyword argument"  # the source of values from Python
+ENVIRONMENT = "environment"  # start of the source of values from environment variables
 EXPLICIT_SOURCES = (COMMAND_LINE, KEYWORD)  # sources of values that are given for this run
 
 
@@ -111,6 +112,14 @@ class Setting:
     source: str
 
 
+def reads_no_files(settings: Mapping[str, Setting]) -> bool:
+    """Whether --data-dir is given for this run, but the dataset has no files."""
+    folder, name = settings.get("data_dir"), settings["data"].value
+    if folder is None or folder.value is None or folder.source.startswith(ENVIRONMENT):
+        return False
+    return name in DATA and not DATA[name].on_disk
+
+
 def settings_from(source: str, values: Mapping[str, Any]) -> dict[str, Setting]:
     return {name: Setting(value, source) for name, value in values.items()}
 
@@ -165,7 +174,8 @@ class RequestedOptions:
     named_config: Settings = field(default_factory=dict)  # or the settings of a run to resume
     problems: list[Problem] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    dialect_defaults: Settings = field(default_factory=dict)  # of the emulated application
+    # Of the emulated application, and the dataset that was recognized in --data-dir.
+    dialect_defaults: Settings = field(default_factory=dict)
 
 
 def merge_sources(request: RequestedOptions) -> tuple[Settings, list[Problem]]:
@@ -185,7 +195,7 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[Settings, list[Pr
     problems: list[Problem] = []
     for row in option_table().values():
         if word := environment.get(row.env_var or ""):
-            source = f"environment {row.env_var}"
+            source = f"{ENVIRONMENT} {row.env_var}"
             try:
                 settings[row.name] = Setting(row.value_type.parse([word]), source)
             except OptionTypeError as error:

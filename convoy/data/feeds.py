@@ -19,7 +19,7 @@ from convoy.data.loader import (
 from convoy.data.mix import Mixing
 from convoy.data.records.ledger import LEDGER_NAME, Ledger
 from convoy.data.source import Source
-from convoy.machine import available_cores
+from convoy.machine import usable_core_count
 from convoy.models.network import IMAGE_CHANNELS
 from convoy.planning.plan import RunPlan, num_used_samples
 from convoy.rng import key, permutation
@@ -40,7 +40,7 @@ def num_workers(config: DataConfig) -> int:
     """Return the number of loader workers; by default one per core for encoded images, else one."""
     if config.dataloader_worker is not None:
         return config.dataloader_worker
-    return min(MAX_WORKERS, len(available_cores())) if config.data == ENCODED_DATA else 1
+    return min(MAX_WORKERS, usable_core_count()) if config.data == ENCODED_DATA else 1
 
 
 def make_ledger(config: DataConfig, folder: Path | None = None) -> Ledger | None:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from convoy.config.sections.data import DataConfig
-from convoy.data.images.crop import center_crop
+from convoy.data.images.crop import CenterRule, center_crop, center_rule
 from convoy.data.images.decode import ImageError, decode, read_header
-from convoy.data.images.resize import crop_window, load_validation_photo, resize_antialiased
+from convoy.data.images.resize import crop_window, load_center_crop, resize_antialiased
 from convoy.data.loader import DeviceTransfer
 from convoy.data.source import Normalization, Pixels, Source
 from convoy.data.sources.pixel_source import PixelSource
@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 ImageInput: TypeAlias = "str | os.PathLike[str] | bytes | PillowImage | npt.NDArray[Any] | Tensor"
 
 
+Crop = CenterRule | Literal["none"]
+
+
 @dataclass(frozen=True)
 class Preprocessing:
     """How an image becomes the input of a network."""
 
     image_size: int  # height and width
-    crop: Literal["center", "none"]  # center: resize the shorter side to 256/224 of the size first
+    crop: Crop  # center: resize the shorter side to 256/224 of the size first
     mean: tuple[float, ...] | None  # of each channel, for pixels in 0 … 1; None: not normalized
     std: tuple[float, ...] | None
 
@@ -40,7 +43,7 @@ class Preprocessing:
         """The preprocessing of a dataset in validation; None if the dataset does it itself."""
         if source.is_normalized:
             return None
-        crop: Literal["center", "none"] = "none" if isinstance(source, PixelSource) else "center"
+        crop: Crop = "none" if isinstance(source, PixelSource) else center_rule(config.crop_rule)
         if config.normalization_location == "none":
             return cls(image_size, crop, None, None)
         values = source.normalization if config.normalize_std else source.mean_normalization
@@ -53,11 +56,15 @@ class Preprocessing:
     def from_json(cls, values: Mapping[str, Any]) -> "Preprocessing":
         """Read the values of `to_json`; raise ValueError if they are not valid."""
         match values:
-            case {"image_size": int(size), "crop": "center" | "none" as crop, "mean": None}:
+            case {
+                "image_size": int(size),
+                "crop": "center" | "center-floor" | "none" as crop,
+                "mean": None,
+            }:
                 return cls(size, crop, None, None)
             case {
                 "image_size": int(size),
-                "crop": "center" | "none" as crop,
+                "crop": "center" | "center-floor" | "none" as crop,
                 "mean": [float(), float(), float()] as mean,
                 "std": [float(), float(), float()] as std,
             }:
@@ -120,10 +127,11 @@ class ImageTransform:
         return self._transfer.to_device(buffer)
 
     def _decode_into(self, encoded: bytes, out: Pixels) -> None:
-        if self.preprocessing.crop == "center":
-            load_validation_photo(encoded, self.image_size, out)
-        else:
+        rule = self.preprocessing.crop
+        if rule == "none":
             self._resize_into(decode(encoded, read_header(encoded)), out)
+        else:
+            load_center_crop(encoded, self.image_size, out, rule)
 
     def _resize_into(self, pixels: Pixels, out: Pixels) -> None:
         """Crop and resize decoded pixels; without a crop rule, only if the size differs."""
@@ -131,13 +139,13 @@ class ImageTransform:
             np.copyto(out, pixels)
             return
         height, width, _ = pixels.shape
-        size = self.image_size
-        if self.preprocessing.crop == "none":
+        size, rule = self.image_size, self.preprocessing.crop
+        if rule == "none":
             side = min(height, width)
             top, left = (height - side) // 2, (width - side) // 2
             resize_antialiased(pixels[top : top + side, left : left + side], out)
             return
-        plan = center_crop(height, width, size)
+        plan = center_crop(height, width, size, rule)
         resized = np.empty((plan.height, plan.width, 3), np.uint8)
         resize_antialiased(crop_window(pixels, plan.source_window), resized)
         np.copyto(out, resized[plan.top : plan.top + size, plan.left : plan.left + size])

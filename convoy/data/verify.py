@@ -23,7 +23,7 @@ from convoy.data.records.shards import ShardSet, find_shards, list_shards
 from convoy.data.records.tar import Metadata, TarShards, check_tar_shards, read_metadata
 from convoy.data.records.tfrecord import TfRecords
 from convoy.data.source import Split
-from convoy.data.sources.cifar import CIFAR_FORMATS, CifarFormat, open_cifar
+from convoy.data.sources.cifar import CifarFormat, find_cifar_format, open_cifar
 from convoy.errors import ConvoyError, DataError
 from convoy.text import printable
 
@@ -90,7 +90,7 @@ class VerifyRequest:
 
 def verify(request: VerifyRequest, callbacks: ProgressCallbacks) -> Iterator[SplitReport]:
     """Yield one report per split; raise ConfigError if there is no data."""
-    cifar_format = _find_cifar(request.folder)
+    cifar_format = find_cifar_format(request.folder)
     if cifar_format is not None:
         for split in [request.split] if request.split else SPLITS:
             yield _verify_cifar(request.folder, cifar_format, split)
@@ -99,16 +99,6 @@ def verify(request: VerifyRequest, callbacks: ProgressCallbacks) -> Iterator[Spl
         verifier = _Verifier(request, callbacks, threads)
         for split in [request.split] if request.split else available_splits(request.folder):
             yield verifier.verify_split(split)
-
-
-def _find_cifar(folder: Path) -> CifarFormat | None:
-    """Return the CIFAR format whose files are in the folder, or in its usual subfolder."""
-    for cifar_format in CIFAR_FORMATS.values():
-        names = [name for names in cifar_format.files.values() for name in names]
-        parents = folder, folder / cifar_format.folder
-        if any((parent / name).is_file() for parent in parents for name in names):
-            return cifar_format
-    return None
 
 
 def _verify_cifar(folder: Path, cifar_format: CifarFormat, split: Split) -> SplitReport:

@@ -39,6 +39,7 @@ from convoy.config.schema import (
     exclusive_pairs,
     merge_sources,
     option_table,
+    reads_no_files,
     setting_values,
 )
 from convoy.dialects import DIALECTS, find_in_other_dialects
@@ -378,6 +379,8 @@ def canonical_args(
     changed = _changed_settings(resolved.settings, _implied_settings(config, resolved, environment))
     if config is not None and _cannot_unset(changed):
         return canonical_args(None, resolved, environment)
+    if reads_no_files(resolved.settings):
+        changed.pop("data_dir", None)  # an error in the canonical dialect
     config_args = ["--config", config] if config else []
     return [*config_args, *settings_to_args(changed)]
 

@@ -2,10 +2,11 @@
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,22 @@ def suppress_exporter_output() -> Iterator[None]:
 
 
 def save_exported_program(
-    path: Path, network: LogitsWrapper, images: Tensor, dynamic_batch: bool
+    path: Path,
+    network: LogitsWrapper,
+    images: Tensor,
+    dynamic_batch: bool,
+    extra_files: Mapping[str, str] | None = None,
 ) -> None:
     """Export for the batch size of the example, or for any batch size."""
     batch = {0: torch.export.Dim.DYNAMIC} if dynamic_batch else None
     with suppress_exporter_output():
         program = torch.export.export(network, (images,), dynamic_shapes=(batch,), strict=False)
-        torch.export.save(program, path)
+        for node in program.graph.nodes:
+            node.meta.pop("stack_trace", None)  # it names the files of this installation
+        # torch names the folder in the archive after the file, which is a temporary one here.
+        archive = BytesIO()
+        torch.export.save(program, archive, extra_files=dict(extra_files or {}))
+    path.write_bytes(archive.getvalue())
 
 
 def run_exported_program(path: Path, images: Tensor) -> Tensor:
@@ -58,10 +68,13 @@ def run_exported_program(path: Path, images: Tensor) -> Tensor:
         return logits
 
 
+_STACK_TRACE = ".stack_trace"  # of a node; it names the files of this installation
 BATCH_DIM = "batch"  # name of the dynamic dimension
 
 
-def export_onnx(network: nn.Module, example: Tensor) -> bytes:
+def export_onnx(
+    network: nn.Module, example: Tensor, metadata: Mapping[str, str] | None = None
+) -> bytes:
     """Export the network in eval mode (images to logits) with a dynamic batch dimension."""
     require_onnx("ONNX")
     was_training = network.training
@@ -78,7 +91,14 @@ def export_onnx(network: nn.Module, example: Tensor) -> bytes:
         )
     network.train(was_training)
     assert program is not None, "torch returns a program unless it writes a file"
-    model: bytes = program.model_proto.SerializeToString()
+    proto = program.model_proto
+    for node in proto.graph.node:
+        kept = [entry for entry in node.metadata_props if not entry.key.endswith(_STACK_TRACE)]
+        del node.metadata_props[:]
+        node.metadata_props.extend(kept)
+    for name, text in (metadata or {}).items():
+        proto.metadata_props.add(key=name, value=text)
+    model: bytes = proto.SerializeToString(deterministic=True)
     return model
 
 
@@ -91,7 +111,7 @@ def with_fixed_batch_size(model: bytes, samples: int) -> bytes:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param == BATCH_DIM:
                 dim.dim_value = samples
-    fixed: bytes = proto.SerializeToString()
+    fixed: bytes = proto.SerializeToString(deterministic=True)
     return fixed
 
 

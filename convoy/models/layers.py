@@ -61,9 +61,13 @@ class OpSpec:
         return 0
 
     def macs(self, input_shape: Shape) -> int:
-        """Multiply-adds per sample."""
+        """Multiply-adds per sample, of convolutions and linear layers, as torchvision counts."""
         del input_shape
         return 0
+
+    def work(self, input_shape: Shape) -> int:
+        """The cost that stages are balanced by: multiply-adds, and the elements of norms."""
+        return self.macs(input_shape)
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ class NormSpec(OpSpec):
     def parameters(self) -> int:
         return (self.scale + self.offset) * self.channels
 
-    def macs(self, input_shape: Shape) -> int:
+    def work(self, input_shape: Shape) -> int:
         return input_shape.elements
 
 
@@ -232,7 +236,7 @@ class ProxyActivationSpec(OpSpec):
     def parameters(self) -> int:
         return 4 * self.channels
 
-    def macs(self, input_shape: Shape) -> int:
+    def work(self, input_shape: Shape) -> int:
         return 2 * input_shape.elements
 
 
@@ -250,8 +254,10 @@ class ProxySqueezeExciteSpec(OpSpec):
 
     def macs(self, input_shape: Shape) -> int:
         pooled = Shape(input_shape.channels, 1)
-        gate = self.reduce.macs(pooled) + self.expand.macs(self.reduce.output_shape(pooled))
-        return self.proxy.macs(input_shape) + gate + 2 * input_shape.elements
+        return self.reduce.macs(pooled) + self.expand.macs(self.reduce.output_shape(pooled))
+
+    def work(self, input_shape: Shape) -> int:
+        return self.proxy.work(input_shape) + self.macs(input_shape) + 2 * input_shape.elements
 
 
 @dataclass(frozen=True)
@@ -298,13 +304,14 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Bundle shapes, parameters and multiply-adds of a layer for one sample."""
+    """Bundle shapes, parameters, multiply-adds and work of a layer for one sample."""
 
     name: str
     input_shapes: tuple[Shape, ...]
     output_shapes: tuple[Shape, ...]
     parameters: int
     macs: int
+    work: int
 
 
 def layer_costs(layers: Sequence[LayerPlan], image: Shape) -> tuple[LayerCost, ...]:
@@ -314,8 +321,8 @@ def layer_costs(layers: Sequence[LayerPlan], image: Shape) -> tuple[LayerCost, .
     for layer in layers:
         operation, input_shape = layer.operation, layer_input(layer.route, bundle)
         after = bundle_after(layer.route, bundle, operation.output_shape(input_shape))
-        macs = operation.macs(input_shape)
-        costs.append(LayerCost(layer.name, bundle, after, operation.parameters, macs))
+        macs, work = operation.macs(input_shape), operation.work(input_shape)
+        costs.append(LayerCost(layer.name, bundle, after, operation.parameters, macs, work))
         bundle = after
     return tuple(costs)
 

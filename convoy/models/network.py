@@ -55,6 +55,10 @@ class NetworkPlan:
     def macs(self) -> int:
         return sum(cost.macs for cost in self.costs)
 
+    @property
+    def work(self) -> int:
+        return sum(cost.work for cost in self.costs)
+
     def check_micro_batch(self, micro_batch_size: int) -> None:
         """Refuse batch norm over a single value per channel: it has no variance."""
         for layer, cost in zip(self.layers, self.costs, strict=True):

@@ -197,7 +197,8 @@ class Lars(UpdateRule):
     v ← momentum · v + η · q · (h + λ · w)        w ← w − v
 
     A weight that is not layer-adapted has q = 1 and λ = 0. λ is the weight decay, which then is not
-    added to the gradient as well, unless λ is set separately.
+    added to the gradient as well, and is 0 for weights that are exempt from it. If λ is set
+    separately, it applies to all layer-adapted weights, as in Graphcore's TensorFlow example.
     """
 
     def __init__(self, config: OptimizerConfig, layer_adapted: Collection[str]) -> None:
@@ -206,21 +207,24 @@ class Lars(UpdateRule):
         lars_decay = config.lars_weight_decay
         self.weight_decay = 0.0 if lars_decay is None else config.weight_decay
         self.trust_decay = config.weight_decay if lars_decay is None else lars_decay
+        self.has_own_decay = lars_decay is not None
         self.trust_coefficient = config.lars_eeta
         self.eps = config.lars_epsilon
 
     def apply(self, block: ParameterBlock, context: StepContext) -> None:
         step, trust_ratio = block.gradient, 1.0
         if block.norms is not None:
-            step.add_(block.weight, alpha=self.trust_decay)
-            trust_ratio = self.trust_ratio(block.norms)
+            decays = block.has_weight_decay or self.has_own_decay
+            decay = self.trust_decay if decays else 0.0
+            step.add_(block.weight, alpha=decay)
+            trust_ratio = self.trust_ratio(block.norms, decay)
         block.weight.sub_(self.velocity(block, step.mul_(context.lr * trust_ratio)))
 
-    def trust_ratio(self, norms: ParamNorms) -> float:
-        """Return q."""
+    def trust_ratio(self, norms: ParamNorms, decay: float) -> float:
+        """Return q for λ = `decay`."""
         if not (norms.weight > 0 and norms.gradient > 0):
             return 1.0
-        denominator = norms.gradient + self.trust_decay * norms.weight + self.eps
+        denominator = norms.gradient + decay * norms.weight + self.eps
         return self.trust_coefficient * norms.weight / denominator
 
 

@@ -204,7 +204,7 @@ def plan_stages(config: RunConfig, network: NetworkPlan) -> tuple[StagePlan, ...
     splits, stages = config.pipeline.pipeline_splits, config.pipeline.stages
     if splits or stages == 1:
         return split_into_stages(names, splits)
-    return stages_from_starts(names, balance([cost.macs for cost in network.costs], stages))
+    return stages_from_starts(names, balance([cost.work for cost in network.costs], stages))
 
 
 PHASE_NAMES = ("training", "fine-tuning")

@@ -282,11 +282,11 @@ def _recompute_text(plan: RunPlan) -> str:
 
 
 def _stage_table(plan: RunPlan) -> Iterator[str]:
-    yield "stage  device  first layer          parameters       MACs"
-    work = max(1, plan.network.macs)
+    yield "stage  device  first layer          parameters       cost"
+    work = max(1, plan.network.work)
     for stage in plan.stages:
         costs = plan.layer_costs(stage)
-        share = 100 * sum(cost.macs for cost in costs) / work
+        share = 100 * sum(cost.work for cost in costs) / work
         yield (
             f"{stage.stage:>5}  {plan.device_of(stage.stage):>6}  {stage.names[0]:<20} "
             f"{sum(cost.parameters for cost in costs):>10,} {share:>8.1f} %"

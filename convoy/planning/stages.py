@@ -308,7 +308,7 @@ class SplitPoint:
     name: str
     tensors: int  # sent to it
     bytes: int  # of one micro-batch, in each direction
-    work_before: float  # fraction of the multiply-adds
+    work_before: float  # fraction of the multiply-adds and norm elements
     parameters_before: int
     parameters_after: int
     activations_before: int  # bytes saved for the backward pass per micro-batch
@@ -323,7 +323,7 @@ def lists_splits(config: RunConfig) -> bool:
 def split_points(network: NetworkPlan, micro_batch_size: int) -> tuple[SplitPoint, ...]:
     """The split points of a network: every layer but the first."""
     also, sample = _aliases_by_layer(network), FP32_BYTES * micro_batch_size
-    work = list(accumulate(cost.macs for cost in network.costs))
+    work = list(accumulate(cost.work for cost in network.costs))
     parameters = list(accumulate(cost.parameters for cost in network.costs))
     elements = saved_elements(network.layers, network.costs[0].input_shapes[0])
     saved = list(accumulate(sample * count for count in elements))

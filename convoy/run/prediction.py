@@ -15,6 +15,7 @@ from convoy.data.preprocessing import ImageTransform, Preprocessing
 from convoy.data.source import Source
 from convoy.data.sources.photos import IMAGENET_NORMALIZATION
 from convoy.errors import CheckpointError
+from convoy.models.layers import NormSpec
 from convoy.models.network import NetworkPlan, plan_network
 from convoy.run.parameter_groups import build_network_for_precision, round_weights
 from convoy.run.process import choose_device
@@ -42,6 +43,36 @@ def _to_metadata(
     return {
         _CLASSES: [*names, *(f"class {index}" for index in unnamed)],
         _PREPROCESSING: None if preprocessing is None else preprocessing.to_json(),
+    }
+
+
+def describe_for_prediction(
+    config: RunConfig, network: NetworkPlan, state: Mapping[str, JSON]
+) -> dict[str, JSON]:
+    """What an exported file contains for prediction without convoy.
+
+    An image is resized until its shorter side has `resize` pixels, cropped to `image_size` at its
+    center, divided by 255, and normalized with `mean` and `std`. They are None if the dataset of
+    the run did its own preprocessing.
+    """
+    values = state.get(_PREPROCESSING)
+    preprocessing = Preprocessing.from_json(values) if isinstance(values, dict) else None
+    size, resize, crop, mean, std = network.image_size, None, None, None, None
+    if preprocessing is not None:
+        size, crop = preprocessing.image_size, preprocessing.crop
+        resize = size if crop == "none" else size * 256 // 224
+        # Pixels that are not normalized are 0 … 255.
+        mean, std = preprocessing.mean or (0.0,) * 3, preprocessing.std or (1 / 255,) * 3
+    has_norms = any(isinstance(layer.operation, NormSpec) for layer in network.layers)
+    return {
+        "model": config.network.model,
+        "classes": state.get(_CLASSES) or [f"class {index}" for index in range(network.classes)],
+        "image_size": size,
+        "resize": resize,
+        "crop": crop,
+        "mean": None if mean is None else list(mean),
+        "std": None if std is None else list(std),
+        "norm_eps": config.network.norm_eps if has_norms else None,
     }
 
 

@@ -24,7 +24,7 @@ from convoy.errors import ConfigError, ExitCode
 from convoy.events import Event, Observers, StopRequest, event_from_json, event_to_json
 from convoy.launch.worker import publish
 from convoy.launch.world import World, has_launcher
-from convoy.machine import handle_signals, threads_per_process
+from convoy.machine import default_threads, handle_signals
 from convoy.planning.plan import RunPlan, num_used_samples, plan_phases, plan_run
 from convoy.report.progress import make_bar
 from convoy.report.stream import SafeStream, print_error
@@ -195,12 +195,12 @@ def inspect_data(
         return resolved, None
     from convoy.data.sources.open import inspect_folder
 
-    folder = Path(config.data_dir)
+    folder, share = Path(config.data_dir), config.validation_share
     if quiet:
-        found_classes, found_samples = inspect_folder(folder)
+        found_classes, found_samples = inspect_folder(folder, share)
     else:
         with closing(make_bar(sys.stderr, "indexing", "bytes")) as indexing:
-            found_classes, found_samples = inspect_folder(folder, print_error, indexing)
+            found_classes, found_samples = inspect_folder(folder, share, print_error, indexing)
     samples = None if found_samples is None else num_used_samples(resolved.config, found_samples)
     if config.num_classes is not None:
         return resolved, samples
@@ -215,7 +215,7 @@ def fix_machine_values(resolved: ResolvedConfig, processes: int) -> ResolvedConf
     """
     settings = dict(resolved.settings)
     if not resolved.config.device.threads:
-        settings["threads"] = Setting(threads_per_process(0, processes), "cores of this machine")
+        settings["threads"] = Setting(*default_threads(processes))
     if resolved.config.data.data_dir is not None:
         path = str(Path(resolved.config.data.data_dir).absolute())
         settings["data_dir"] = Setting(path, settings["data_dir"].source)

@@ -32,7 +32,7 @@ from convoy.planning.plan import RunPlan
 from convoy.report.log import json_safe, read_jsonl
 from convoy.report.summary import FinishedRun, Summary
 from convoy.run.folder import RunFolder, RunRequest
-from convoy.run.import_export import IMPORTED_FROM, load_foreign_weights
+from convoy.run.import_export import IMPORTED_FROM, load_foreign_weights, origin_notes
 from convoy.run.network import build_network
 from convoy.run.process import ProcessContext
 from convoy.run.state import check_fits
@@ -85,11 +85,12 @@ def initial_weights(plan: RunPlan) -> StartingPoint:
 def _from_pretrained(plan: RunPlan, source: str) -> StartingPoint:
     """Load weights of another library; a head for different classes is initialized."""
     try:
-        origin, fitted = load_foreign_weights(source, plan.config, plan.network)
+        loaded = load_foreign_weights(source, plan.config, plan.network)
     except ConvoyError as error:
         raise type(error)(f"--pretrained {source}: {error}") from error
-    text = f"initial weights: {origin} ({fitted.naming} keys)"
-    return _start_with_weights(fitted.model, text, (), fitted.notes)
+    fitted, notes = loaded.fitted, origin_notes(loaded, plan.config)
+    text = f"initial weights: {loaded.source} ({fitted.naming} keys)"
+    return _start_with_weights(fitted.model, text, (), [*fitted.notes, *notes])
 
 
 def _from_checkpoint(plan: RunPlan, source: str) -> StartingPoint:

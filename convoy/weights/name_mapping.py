@@ -132,6 +132,16 @@ def external_names(naming: str, names: Sequence[str]) -> dict[str, str] | None:
     return {name: f"{layers[layer]}.{weight}" for name, (layer, _, weight) in parts.items()}
 
 
+def libraries_with_names(naming: str, names: Sequence[str]) -> list[str]:
+    """The libraries that use the same names: for ResNet, both."""
+    detected = external_names(naming, names)
+    return [
+        library
+        for library in NAMINGS
+        if library != CONVOY and external_names(library, names) == detected
+    ]
+
+
 def detect_naming(file_names: Collection[str], names: Sequence[str]) -> str:
     """Return the naming that matches most of the names in a file."""
     known = {naming: external_names(naming, names) or {} for naming in NAMINGS}
@@ -160,6 +170,7 @@ class FittedWeights:
     naming: str
     notes: list[str]
     num_batches_tracked: int | None  # of the batch norms, if present
+    architecture: str | None = None  # name of the network in the library, if the file has it
 
 
 def fit_weights(weights: ExternalWeights, target: TargetNetwork) -> FittedWeights:
@@ -181,7 +192,7 @@ def fit_weights(weights: ExternalWeights, target: TargetNetwork) -> FittedWeight
         notes.append(f"converted from {' and '.join(converted)} to float32")
     model = {name: fitted[name].to(torch.float32).contiguous() for name in target.tensors}
     _check_values(weights.source, model)
-    return FittedWeights(model, naming, notes, _batch_count(counts))
+    return FittedWeights(model, naming, notes, _batch_count(counts), weights.architecture)
 
 
 def _replace_head(weights: Tensors, target: TargetNetwork, notes: list[str]) -> Tensors:

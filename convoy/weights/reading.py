@@ -4,14 +4,16 @@ Reads `.safetensors`, torch's `.pth`, `.pt` and `.bin`, and convoy checkpoints a
 around the state dict are removed and noted. Problems are CheckpointErrors.
 """
 
+import json
 import logging
 import os
 import re
 import stat
 import warnings
 import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -20,11 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from convoy.checkpoint.format import decode_tensors
+from convoy.checkpoint.format import decode_metadata, decode_tensors
 from convoy.checkpoint.store import find_checkpoint
 from convoy.errors import CheckpointError, ConfigError, DataError
 
 SAFETENSORS = ".safetensors"
+PREDICTION = "prediction"  # key of the metadata with which an exported network can predict
 _PICKLED = (".pth", ".pt", ".bin")
 _KNOWN_SUFFIXES = ", ".join((SAFETENSORS, *_PICKLED))
 # Averaged weights first: these are the ones to publish if a file has both.
@@ -41,6 +44,7 @@ class ExternalWeights:
     source: str
     tensors: dict[str, Tensor]
     notes: list[str] = field(default_factory=list)
+    architecture: str | None = None  # name of the network in its library, if the file has it
 
 
 def read_weights(path: Path) -> ExternalWeights:
@@ -55,7 +59,9 @@ def read_weights(path: Path) -> ExternalWeights:
     try:
         _check_size(path)
         if path.suffix == SAFETENSORS:
-            return _unwrap(str(path), decode_tensors(path.read_bytes()), [])
+            data = path.read_bytes()
+            weights = _unwrap(str(path), decode_tensors(data), [])
+            return replace(weights, architecture=_read_architecture(decode_metadata(data)))
         return _unwrap(str(path), _load_pickle(path), [])
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -80,6 +86,16 @@ def _check_size(path: Path) -> None:
         raise ValueError(
             f"too large: {unpacked:,} bytes, but this machine has {memory:,} bytes of memory"
         )
+
+
+def _read_architecture(metadata: Mapping[str, str]) -> str | None:
+    """The name of the network in its library, in a file that convoy exported."""
+    try:
+        description = json.loads(metadata.get(PREDICTION, "null"))
+    except ValueError:
+        return None
+    name = description.get("architecture") if isinstance(description, dict) else None
+    return name.rpartition("/")[2] if isinstance(name, str) else None
 
 
 def _load_pickle(path: Path) -> Any:

@@ -80,7 +80,7 @@ def test_a_configuration_file_overrides_the_environment(
 ) -> None:
     monkeypatch.setenv("DATA_DIR", "/data")
     path = tmp_path / "mine.yaml"
-    path.write_text("data_dir: /elsewhere\n")
+    path.write_text("data: cifar10\ndata_dir: /elsewhere\n")
 
     assert explain_lines("--config-path", path)["--data-dir"][0] == "/elsewhere"
 

@@ -1,6 +1,7 @@
 """convoy export: other programs can load the files, and an error writes nothing."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -35,15 +36,15 @@ def test_import_and_export_reproduce_the_file_bit_exactly(
     torch.save(imported, tmp_path / "in.pth")
     file = tmp_path / "out.safetensors"
     words = (f"--naming={naming}", "--output", file)
-    assert (
-        convoy("import", tmp_path / "in.pth", f"--model={model}", "--output", tmp_path / "run").code
-        == 0
-    )
+    source = [f"--model={model}"]
+    if (model, naming) == ("mobilenet-v3-small-published", "timm"):
+        source.append("--architecture=mobilenetv3_small_100")
+    assert convoy("import", tmp_path / "in.pth", *source, "--output", tmp_path / "run").code == 0
     result = convoy("export", tmp_path / "run", "--format=safetensors", *words)
     exported = load_file(file)
 
     assert (result.code, result.err) == (0, "")
-    assert result.out.splitlines()[1] == "read back: bit-identical"
+    assert result.out.splitlines()[1].startswith(f"read back: bit-identical, {naming} keys of ")
     assert exported.keys() == imported.keys()
     assert all(torch.equal(exported[name], imported[name]) for name in imported)
 
@@ -55,7 +56,7 @@ def test_a_run_exports_its_newest_checkpoint(run: Path, tmp_path: Path) -> None:
 
     assert json.loads(newest.out)["checkpoint"] == str(run / "checkpoints" / "update-12")
     assert json.loads(older.out)["checkpoint"] == str(first)
-    assert load_file(tmp_path / "a.safetensors")["bn1.num_batches_tracked"] == 12
+    assert json.loads(newest.out)["naming"] == "convoy"
 
 
 def test_a_checkpoint_without_its_run_needs_the_model(run: Path, tmp_path: Path) -> None:
@@ -173,6 +174,51 @@ def test_invalid_arguments_are_refused(run: Path, words: list[str], message: str
     assert message in result.err
 
 
+@pytest.fixture(scope="module")
+def trained_resnet18(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one update, of a network that both libraries have."""
+    run = tmp_path_factory.mktemp("resnet18") / "run"
+    words = [word for word in TINY if not word.startswith(("--model=", "--epoch=", "--image-size"))]
+    size = ("--model=resnet18", "--image-size=32", "--updates=1")
+    assert convoy("train", *words, *size, "--output", run).code == 0
+    return run
+
+
+def test_a_network_of_both_libraries_has_the_names_of_torchvision(
+    trained_resnet18: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.safetensors"
+    result = convoy("export", trained_resnet18, "--output", file, "--json")
+    row = json.loads(result.out)
+
+    assert (row["naming"], row["architecture"]) == ("torchvision", "resnet18")
+    assert load_file(file)["bn1.num_batches_tracked"] == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("--norm-eps=0.001", "--norm-eps 1e-05, not 0.001"),
+        ("--conv-padding=same", "--conv-padding symmetric, not same"),
+    ],
+)
+@pytest.mark.parametrize("naming", ["torchvision", "timm"])
+def test_a_network_that_computes_something_else_needs_convoy_names(
+    trained_resnet18: Path, tmp_path: Path, option: str, reason: str, naming: str
+) -> None:
+    """Its weights would load into the library's network, and its outputs would be wrong."""
+    checkpoint = tmp_path / "copy" / "update-1"
+    shutil.copytree(trained_resnet18 / "checkpoints" / "update-1", checkpoint)
+    words = (checkpoint, "--model=resnet18", option, "--output", tmp_path / "a.safetensors")
+    refused = convoy("export", *words, f"--naming={naming}")
+
+    assert (refused.code, refused.out) == (2, "")
+    assert f"{naming}'s resnet18 is another network: it has {reason}" in refused.err
+    assert "use --naming convoy" in refused.err
+    assert list(tmp_path.iterdir()) == [tmp_path / "copy"]
+    assert "convoy keys" in convoy("export", *words).out
+
+
 def test_a_network_that_torchvision_does_not_have_needs_convoy_names(
     tmp_path: Path,
 ) -> None:
@@ -180,10 +226,11 @@ def test_a_network_that_torchvision_does_not_have_needs_convoy_names(
     run = tmp_path / "run"
     training = ("--image-size=64", "--updates=1", "--validation-mode=none", "--threads=1")
     assert convoy("train", *network, *training, "--progress=none", "--output", run).code == 0
-    refused = convoy("export", run, "--output", tmp_path / "a.safetensors")
-    exported = convoy("export", run, "--naming=convoy", "--output", tmp_path / "a.safetensors")
+    file = tmp_path / "a.safetensors"
+    refused = convoy("export", run, "--naming=torchvision", "--output", file)
+    exported = convoy("export", run, "--output", file)
 
-    assert "there is no torchvision key mapping for this model; use --naming convoy" in refused.err
+    assert "torchvision has no network with the layers of squeezenet; use --naming" in refused.err
     assert (exported.code, exported.err) == (0, "")
 
 

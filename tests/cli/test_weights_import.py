@@ -11,6 +11,9 @@ from support.foreign_weights import target_for, tensors
 from support.published_keys import LAYOUTS
 from support.run_convoy import TINY, convoy
 
+from convoy.config.resolve import read_run_settings
+from convoy.config.schema import setting_values
+
 MOBILENET_V3_SMALL = next(
     keys
     for model, naming, keys, _ in LAYOUTS
@@ -50,7 +53,77 @@ def test_a_linear_layer_of_torchvision_can_become_a_convolution(tmp_path: Path) 
     words = ("--model=mobilenet-v3-small-published", "--output", tmp_path / "run", "--json")
     row = json.loads(convoy("import", tmp_path / "v3.pth", *words).out)
 
-    assert (row["naming"], row["parameters"], row["notes"]) == ("torchvision", 2_542_856, [])
+    assert (row["naming"], row["parameters"]) == ("torchvision", 2_542_856)
+    assert row["notes"] == ["--norm-eps 0.001, as in torchvision's mobilenet_v3_small"]
+
+
+def write_v3_small_of_timm(path: Path) -> Path:
+    layout = ("mobilenet-v3-small-published", "timm")
+    (keys,) = (keys for model, naming, keys, _ in LAYOUTS if (model, naming) == layout)
+    torch.save(tensors(keys), path)
+    return path
+
+
+def imported_options(run: Path) -> tuple[float, str]:
+    """The eps of norms, and the padding of convolutions."""
+    settings = setting_values(read_run_settings(run / "config.yaml"))
+    return settings["norm_eps"], settings["conv_padding"]
+
+
+V3_SMALL = "--model=mobilenet-v3-small-published"
+
+
+def test_an_import_has_the_options_of_the_network_that_the_weights_come_from(
+    tmp_path: Path,
+) -> None:
+    torch.save(tensors(MOBILENET_V3_SMALL), tmp_path / "weights.pth")
+    file = write_v3_small_of_timm(tmp_path / "tf_mobilenetv3_small_100-37f49e2b.pth")
+    torchvision, timm, own = (tmp_path / name for name in ("torchvision", "timm", "own"))
+    convoy("import", tmp_path / "weights.pth", V3_SMALL, "--output", torchvision)
+    result = convoy("import", file, V3_SMALL, "--output", timm)
+    words = ("--norm-eps=0.0001", "--output", own)
+    other = convoy("import", tmp_path / "weights.pth", V3_SMALL, *words)
+
+    assert "--norm-eps 0.001 and --conv-padding same, as in timm's tf_mobilenetv3" in result.out
+    assert imported_options(torchvision) == (0.001, "symmetric")
+    assert imported_options(timm) == (0.001, "same")
+    assert imported_options(own) == (0.0001, "symmetric")
+    assert "mobilenet_v3_small is another network: it has --norm-eps 0.001, not 0.0001" in other.out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--architecture=mobilenetv3_small_100"], (1e-5, "symmetric")),
+        (["--architecture=tf_mobilenetv3_small_100"], (1e-3, "same")),
+        (["--norm-eps=0.001"], (1e-3, "same")),
+        (["--conv-padding=symmetric"], (1e-5, "symmetric")),
+    ],
+)
+def test_names_of_two_networks_need_the_architecture(
+    tmp_path: Path, words: list[str], expected: tuple[float, str]
+) -> None:
+    file = write_v3_small_of_timm(tmp_path / "model.pth")
+    refused = convoy("import", file, V3_SMALL, "--output", tmp_path / "run")
+    unknown = convoy("import", file, V3_SMALL, "--architecture=x", "--output", tmp_path / "run")
+    imported = convoy("import", file, V3_SMALL, *words, "--output", tmp_path / "run")
+
+    assert (refused.code, refused.out) == (2, "")
+    assert "mobilenetv3_small_100" in refused.err and "--architecture" in refused.err
+    assert "--norm-eps" in refused.err and "--conv-padding" in refused.err
+    assert unknown.code == 2 and "tf_mobilenetv3_small_100" in unknown.err
+    assert (imported.code, imported_options(tmp_path / "run")) == (0, expected)
+
+
+def test_a_file_that_convoy_exported_names_its_architecture(tmp_path: Path) -> None:
+    file = write_v3_small_of_timm(tmp_path / "model.pth")
+    first, again, exported = tmp_path / "first", tmp_path / "again", tmp_path / "a.safetensors"
+    words = ("--architecture=tf_mobilenetv3_small_100", "--output", first)
+    assert convoy("import", file, V3_SMALL, *words).code == 0
+    assert convoy("export", first, "--naming=timm", "--output", exported).code == 0
+    result = convoy("import", exported, V3_SMALL, "--output", again)
+
+    assert (result.code, imported_options(again)) == (0, (0.001, "same"))
 
 
 def test_the_imported_folder_can_be_validated(imported: Path) -> None:

@@ -24,6 +24,38 @@ def test_a_network_has_the_published_parameters(published: Published) -> None:
     assert (plan.parameters, built) == (published.parameters, published.parameters)
 
 
+# Billions of multiply-adds in the metadata of torchvision's weights, at our image sizes.
+TORCHVISION_GIGA_MACS = [
+    ("resnet18", {}, 1.814),
+    ("resnet34", {}, 3.664),
+    ("resnet50", {}, 4.089),
+    ("resnet101", {}, 7.801),
+    ("resnet152", {}, 11.514),
+    ("resnext50", {}, 4.23),
+    ("resnext101", {"group_dim": 8}, 16.414),
+    ("resnext101", {"cardinality": 64}, 15.46),
+    ("mobilenet", {}, 0.301),
+    ("mobilenet-v3-large-published", {}, 0.217),
+    ("mobilenet-v3-small-published", {}, 0.057),
+    ("efficientnet-b0", {}, 0.386),
+    ("efficientnet-b1", {}, 0.687),
+    ("efficientnet-b3", {}, 1.827),
+    ("efficientnet-b4", {}, 4.394),
+    ("efficientnet-b5", {}, 10.266),
+    ("efficientnet-b6", {}, 19.068),
+    ("efficientnet-b7", {}, 37.746),
+]
+
+
+def test_multiply_adds_are_those_that_torchvision_publishes() -> None:
+    counted = [
+        round(planned(model, **options).macs / 1e9, 3)
+        for model, options, _ in TORCHVISION_GIGA_MACS
+    ]
+
+    assert counted == [published for _, _, published in TORCHVISION_GIGA_MACS]
+
+
 def test_every_network_has_a_published_count() -> None:
     assert {item.model for item in PUBLISHED} == set(MODELS)
 

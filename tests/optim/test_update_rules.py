@@ -1,6 +1,6 @@
 """Twenty updates of each update rule against its formula in float64 and against torch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,9 +32,12 @@ def config_of(optimizer: str, momentum: float = 0.9) -> OptimizerConfig:
 
 
 def make_optimizer(
-    named: dict[str, nn.Parameter], config: OptimizerConfig, shard: OptimizerShard | None = None
+    named: dict[str, nn.Parameter],
+    config: OptimizerConfig,
+    shard: OptimizerShard | None = None,
+    scaled: Collection[str] = SCALED,
 ) -> Optimizer:
-    return Optimizer(FlatParameters(named), make_update_rule(config, SAMPLES, SCALED), shard)
+    return Optimizer(FlatParameters(named), make_update_rule(config, SAMPLES, scaled), shard)
 
 
 @dataclass
@@ -97,6 +100,7 @@ def lars(x: ReferenceState, step: ReferenceStep, c: OptimizerConfig) -> None:
     q = 1.0
     if x.scaled:
         weight_norm, gradient_norm = np.linalg.norm(x.w), np.linalg.norm(h)
+        inner = inner if x.decay or lars_decay is not None else 0.0
         if weight_norm > 0 and gradient_norm > 0:
             q = c.lars_eeta * weight_norm / (gradient_norm + inner * weight_norm + c.lars_epsilon)
         h = h + inner * x.w
@@ -114,13 +118,15 @@ FORMULAS: dict[str, Formula] = {
 }
 
 
-def reference_weights(config: OptimizerConfig, scales: list[float]) -> dict[str, Array]:
+def reference_weights(
+    config: OptimizerConfig, scales: list[float], scaled: Collection[str] = SCALED
+) -> dict[str, Array]:
     """The weights after twenty updates."""
     states = {}
     for name, weight in weights().items():
         w = weight.detach().double().numpy()
         decay = config.weight_decay if w.ndim > 1 else 0.0
-        states[name] = ReferenceState(w, np.zeros_like(w), np.zeros_like(w), decay, name in SCALED)
+        states[name] = ReferenceState(w, np.zeros_like(w), np.zeros_like(w), decay, name in scaled)
     for update, (rate, scale) in enumerate(zip(RATES, scales, strict=True)):
         for state, gradient in zip(states.values(), gradients(update), strict=True):
             step = ReferenceStep(gradient.double().numpy() * scale, rate, scale, update + 1)
@@ -167,6 +173,29 @@ def test_both_weight_decays_of_lars_follow_the_formula() -> None:
     run_updates(make_optimizer(named, config), VARYING)
 
     assert max_difference(named, reference_weights(config, VARYING)) < 2e-5
+
+
+@pytest.mark.parametrize("lars_decay", [None, 0.2])
+def test_weights_without_decay_that_lars_scales_follow_the_formula(
+    lars_decay: float | None,
+) -> None:
+    """With an empty skip list, LARS scales the vectors too; only its own decay applies to them."""
+    config, named = replace(config_of("lars"), lars_weight_decay=lars_decay), weights()
+    run_updates(make_optimizer(named, config, scaled=SHAPES), VARYING)
+
+    assert max_difference(named, reference_weights(config, VARYING, scaled=SHAPES)) < 2e-5
+
+
+@pytest.mark.parametrize(("spares", "moves"), [("vectors", False), ("nothing", True)])
+def test_lars_does_not_decay_the_weights_that_are_spared(spares: str, moves: bool) -> None:
+    """Without gradients, only weight decay moves a weight."""
+    weight = nn.Parameter(torch.full((16,), 2.0))
+    exempt = None if spares == "vectors" else set()
+    rule = Lars(replace(config_of("lars"), momentum=0.0), ("bn.weight",))
+    optimizer = Optimizer(FlatParameters({"bn.weight": weight}, exempt), rule)
+    optimizer.step(torch.zeros(16), StepContext(0.5))
+
+    assert bool((weight != 2.0).any()) is moves
 
 
 def test_the_rmsprop_decay_may_depend_on_the_samples_of_an_update() -> None:
@@ -285,7 +314,7 @@ def test_the_trust_ratio_of_lars_is_one_if_a_norm_is_zero(
 ) -> None:
     rule = Lars(config_of("lars"), SCALED)
 
-    assert rule.trust_ratio(ParamNorms(weight, gradient)) == pytest.approx(ratio)
+    assert rule.trust_ratio(ParamNorms(weight, gradient), rule.trust_decay) == pytest.approx(ratio)
 
 
 def test_lars_updates_a_weight_of_zeros() -> None:

@@ -20,7 +20,7 @@ def rendered(width: int = 100, **options: Any) -> str:
 def test_the_plan_of_two_stages_as_text():
     assert rendered(shards=2, gradient_accumulation=4, warmup_epoch=1) == (
         """\
-network        resnet8, 75,290 parameters, 12.3 M multiply-adds per 32 × 32 image
+network        resnet8, 75,290 parameters, 12.2 M multiply-adds per 32 × 32 image
 data           shapes, 8,000 samples, 10 classes
 batch          micro-batch size 32 × gradient accumulation 4 × 1 replica = 128 samples per update
 length         5 epochs × 62 updates = 310 updates, 39,680 images
@@ -30,7 +30,7 @@ parallelism    1 host, 1 instance, 1 replica × 2 stages = 2 processes
 stages         balanced by cost: layer2/0/bn1
 recompute      on: a stage stores its input
 
-stage  device  first layer          parameters       MACs
+stage  device  first layer          parameters       cost
     0       0  conv1                     9,744     51.9 %
     1       1  layer2/0/bn1             65,546     48.1 %
 

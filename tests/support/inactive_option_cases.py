@@ -249,7 +249,7 @@ INACTIVE_OPTIMIZER_CASES: list[Case] = [
     (
         {"weight_decay_spares": "norms", "optimizer": "lars"},
         "--weight-decay-exclude",
-        "with --optimizer lars without --lars-weight-decay: --lars-skip-list",
+        "with --optimizer lars without --lars-weight-decay: --lars-skip-list contains all",
     ),
     ({"rmsprop_decay": 0.5}, "--rmsprop-decay", "with --optimizer sgd"),
     (
@@ -296,6 +296,7 @@ INACTIVE_OPTIMIZER_CASES: list[Case] = [
 ACTIVE_OPTIMIZER_CASES: list[Values] = [
     {"optimizer": "lars", "lars_epsilon": 0.1, "lars_eeta": 0.1, "lars_skip_list": ("fc",)},
     {"optimizer": "lars", "lars_weight_decay": 0.1, "weight_decay_spares": "norms"},
+    {"optimizer": "lars", "lars_skip_list": ("bias",), "weight_decay_spares": "norms"},
     {"optimizer": "rmsprop", "rmsprop_decay": 0.5, "optimizer_eps": 0.1, "momentum": 0.5},
     {"optimizer": "rmsprop_tf", "rmsprop_base_decay_exp": -14.0, "optimizer_eps": 0.1},
     {"optimizer": "adamw", "optimizer_eps": 0.1, "weight_decay_spares": "nothing"},
@@ -365,6 +366,11 @@ INACTIVE_CASES: list[Case] = [
         "with --shortcut-type C",
     ),
     ({"data_dir": "DATA"}, "--data-dir", "with --data shapes: there are no files to read"),
+    (
+        {"validation_share": 0.2},
+        "--validation-share",
+        "with --data shapes: only imagenet has image files",
+    ),
     (
         {"augment": True, "data": "generated"},
         "--augment",

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from convoy.checkpoint.store import find_checkpoint
 from convoy.config.schema import build_config
+from convoy.data.images.resize import load_center_crop
 from convoy.models.network import plan_network
 from convoy.parallel.slice import Slice
 from convoy.run.network import build_network
@@ -89,6 +90,26 @@ def read(path: Path) -> Tensor:
     left, top = (photo.width - 224) // 2, (photo.height - 224) // 2
     pixels = np.asarray(photo.crop((left, top, left + 224, top + 224)), dtype=np.float32) / 255
     return torch.from_numpy((pixels - MEAN) / np.float32(STD)).float().permute(2, 0, 1)
+
+
+def test_validation_pixels_of_all_photos_are_those_of_torchvision(photos: Path) -> None:
+    """Within one level of Resize(256) and CenterCrop(224), which round as below."""
+    image = pytest.importorskip("PIL.Image")
+    paths = sorted(photos.glob("*/*/*.JPEG"))
+    differences = []
+    for path in paths:
+        with image.open(path) as opened:
+            photo = opened.convert("RGB")
+        sides = [side * 256 // min(photo.size) for side in photo.size]
+        photo = photo.resize(sides, image.Resampling.BILINEAR)
+        left, top = (round((side - 224) / 2.0) for side in sides)
+        expected = np.asarray(photo.crop((left, top, left + 224, top + 224)))
+        pixels = np.empty((224, 224, 3), np.uint8)
+        load_center_crop(path.read_bytes(), 224, pixels)
+        differences.append(np.abs(pixels.astype(np.int64) - expected).max())
+
+    assert len(differences) == 207
+    assert max(differences) <= 1
 
 
 def batches(paths: list[Path]) -> Iterator[tuple[Tensor, Tensor]]:

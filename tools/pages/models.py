@@ -36,8 +36,10 @@ def models_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-_SIZES = """For one image at the default size and number of classes of the model. Activations are
-the tensors that the backward pass needs, in 32 bits, without recomputation."""
+_SIZES = """For one image at the default size and number of classes of the model. Multiply-adds are
+those of convolutions and linear layers, as in the tables of torchvision; stages are balanced by
+these plus one unit per element of a norm. Activations are the tensors that the backward pass
+needs, in 32 bits, without recomputation."""
 _COLUMNS = "| model | parameters | multiply-adds | activations | image | classes |"
 _COUNTS = """All counts match exactly: `tests/models/test_published.py`. The applications are
 Graphcore's CNN examples for the IPU."""

@@ -27,6 +27,7 @@ _SHAPES_DEFAULTS = {"epoch": 3.0, "warmup_epoch": 1.0}
 _CIFAR_DEFAULTS = {"epoch": 20.0, "warmup_epoch": 1.0, "micro_batch_size": 128}
 
 AUGMENTED_DATA = ("cifar10", "cifar100", "imagenet")  # datasets with random crops and flips
+DEFAULT_VALIDATION_SHARE = 0.1  # of the images of each class
 ENCODED_DATA = "imagenet"  # the dataset whose samples are image files
 
 DATA = Registry(
@@ -113,9 +114,10 @@ class DataConfig:
 
     data: str = option(
         "shapes",
-        "Dataset. imagenet reads any folder of images, TFRecord files or tar archives; generated "
-        "creates random images on the host, synthetic on the device; package.module:function "
-        "selects your own function that returns a training and a validation dataset.",
+        "Dataset; by default the one that --data-dir contains. imagenet reads any folder of "
+        "images, TFRecord files or tar archives; generated creates random images on the host, "
+        "synthetic on the device; package.module:function selects your own function that returns "
+        "a training and a validation dataset.",
         choices=tuple(DATA),
         or_import_path=True,
     )
@@ -126,6 +128,13 @@ class DataConfig:
         metavar="DIR",
         env_var="DATA_DIR",
         inactive_when=no_files,
+    )
+    validation_share: float = option(
+        DEFAULT_VALIDATION_SHARE,
+        "Fraction of the images of each class to validate with, if the class folders are directly "
+        "in --data-dir and not in train/ and validation/. The file names decide which.",
+        between=(0.001, 0.9),
+        inactive_when=no_image_files,
     )
     image_size: int | None = option(
         None,
@@ -158,7 +167,8 @@ class DataConfig:
     crop_rule: str = crop_option(
         "pytorch",
         "Scale of random resized crops (imagenet only), as in Graphcore's examples: pytorch 8–100 "
-        "% of the image area, tensorflow 5–100 %.",
+        "% of the image area, tensorflow 5–100 %. tensorflow also rounds the position of "
+        "validation crops down.",
         choices=("pytorch", "tensorflow"),
     )
     use_bbox_info: bool = crop_option(

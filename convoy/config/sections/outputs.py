@@ -68,8 +68,8 @@ class CheckpointConfig:
     )
     pretrained: str | None = init_weights_option(
         None,
-        "Load pretrained weights: a file with torchvision or timm state_dict keys, or "
-        "hf:OWNER/NAME. Without a value, use the weights published for the model.",
+        "Pretrained weights: a file with torchvision or timm keys, or hf:OWNER/NAME. Without a "
+        "value, use those published for the model.",
         metavar="WEIGHTS",
     )
     ckpts_per_epoch: int = runtime_option(1, "Checkpoints per epoch; 0 writes none.", at_least=0)

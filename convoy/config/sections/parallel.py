@@ -33,7 +33,8 @@ class DeviceConfig:
     device: str = option("auto", "Device type.", choices=("auto", "cpu", "cuda", "mps"))
     threads: int = option(
         0,
-        "CPU threads per process; 0 divides the cores among the processes. Results can differ in "
+        "CPU threads per process; 0 takes OMP_NUM_THREADS, or divides the cores that affinity and "
+        "the CPU quota of the container allow among the processes. Results can differ in "
         "rounding.",
         between=(0, 512),
     )

@@ -35,8 +35,13 @@ _MOMENTUM_ONLY = ("sgd", "sgd_combined", "lars")  # the momentum buffer is their
 lars_option = partial(option, inactive_when=option_is_not("optimizer", "lars"))
 rmsprop_option = partial(option, inactive_when=option_is_not("optimizer", "rmsprop", "rmsprop_tf"))
 lars_skips_decay = condition(
-    lambda run: run.optimizer.optimizer == "lars" and run.optimizer.lars_weight_decay is None,
-    "with --optimizer lars without --lars-weight-decay: --lars-skip-list selects the parameters",
+    lambda run: (
+        run.optimizer.optimizer == "lars"
+        and run.optimizer.lars_weight_decay is None
+        and {"beta", "gamma", "bias"} <= set(run.optimizer.lars_skip_list)
+        and not run.family.proxy_norm
+    ),
+    "with --optimizer lars without --lars-weight-decay: --lars-skip-list contains all of them",
 )
 no_optimizer_state = condition(
     lambda run: run.optimizer.optimizer in _MOMENTUM_ONLY and run.optimizer.momentum == 0,
@@ -352,7 +357,10 @@ class OptimizerConfig:
     )
     lars_eeta: float = lars_option(0.001, "Trust coefficient of LARS.", between=(0, 1e30))
     lars_weight_decay: float | None = lars_option(
-        None, "Weight decay inside LARS. Default: --weight-decay.", between=(0, 1e30)
+        None,
+        "Weight decay inside LARS, of every parameter that LARS scales. Default: --weight-decay, "
+        "without the parameters that --weight-decay-spares names.",
+        between=(0, 1e30),
     )
     lars_skip_list: tuple[str, ...] = lars_option(
         ("beta", "gamma", "bias"),

@@ -1,7 +1,7 @@
 """Crop windows for a batch at once, with or without object bounding boxes."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -221,7 +221,16 @@ class CenterCropPlan(NamedTuple):
     left: int
 
 
-def center_crop(height: int, width: int, size: int) -> CenterCropPlan:
+# Where the crop starts if the surplus of pixels is odd: rounded to even as in torchvision, or down.
+CenterRule = Literal["center", "center-floor"]
+
+
+def center_rule(crop_rule: str) -> CenterRule:
+    """The rule of validation crops that belongs to a rule of random crops."""
+    return "center-floor" if crop_rule == "tensorflow" else "center"
+
+
+def center_crop(height: int, width: int, size: int, rule: CenterRule = "center") -> CenterCropPlan:
     """Plan to resize the shorter side to 256/224 of the size and crop the center."""
     resized_side, shorter_side = size * 256 // 224, min(height, width)
     crop_height, crop_width = (
@@ -229,9 +238,11 @@ def center_crop(height: int, width: int, size: int) -> CenterCropPlan:
     )
     window = Window((width - crop_width) // 2, (height - crop_height) // 2, crop_width, crop_height)
     crop_height, crop_width = (
-        crop_height * resized_side // shorter_side,
-        crop_width * resized_side // shorter_side,
+        side * resized_side // shorter_side for side in (crop_height, crop_width)
     )
-    return CenterCropPlan(
-        window, crop_height, crop_width, (crop_height - size) // 2, (crop_width - size) // 2
-    )
+    top, left = (_center_offset(side - size, rule) for side in (crop_height, crop_width))
+    return CenterCropPlan(window, crop_height, crop_width, top, left)
+
+
+def _center_offset(surplus: int, rule: CenterRule) -> int:
+    return surplus // 2 if rule == "center-floor" else round(surplus / 2)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from convoy.data.images.crop import Window, center_crop
+from convoy.data.images.crop import CenterRule, Window, center_crop
 from convoy.data.images.decode import Encoded, Image, ImageHeader, decode, read_header
 from convoy.data.progress import no_op
 from convoy.data.source import StepCallback
@@ -99,14 +99,19 @@ def load_training_photo(
     on_step("crop")
 
 
-def load_validation_photo(encoded: Encoded, size: int, out: Image) -> None:
+def load_center_crop(
+    encoded: Encoded, size: int, out: Image, rule: CenterRule = "center", reduced: bool = False
+) -> None:
+    """Write the center crop to `out`. `reduced` allows decoding at no less than twice its size.
+
+    Reduced decoding is up to 2.7 times faster for photos of 12 megapixels, but it changes pixels:
+    by up to 7 of 255 levels at 224 pixels, and by up to 42 at 64 (measured on 207 photos).
+    """
     header = read_header(encoded)
-    plan = center_crop(header.height, header.width, size)
-    # Decoding may downscale the image to twice the needed size; resizing does the rest, without
-    # a visible difference.
+    plan = center_crop(header.height, header.width, size, rule)
     scale = 2 * plan.height / plan.source_window.height
     min_size = ceil(header.height * scale), ceil(header.width * scale)
-    pixels = decode(encoded, header, min_size, _decoded_bytes)
+    pixels = decode(encoded, header, min_size if reduced else None, _decoded_bytes)
     resized = _resized_bytes(plan.height * plan.width * 3).reshape(plan.height, plan.width, 3)
     window = _scale_window(plan.source_window, header, pixels)
     resize_antialiased(crop_window(pixels, window), resized)

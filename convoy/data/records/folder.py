@@ -1,5 +1,8 @@
 """Images in class folders: listed in a fixed order and read by index.
 
+The class folders are in train/ and validation/, or beside each other: then a share of the images
+of each class is the validation split.
+
 A file of object boxes may be beside them: `name,x1,y1,x2,y2`, as fractions of width and height.
 """
 
@@ -10,11 +13,14 @@ import stat
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
+from convoy.config.sections.data import DEFAULT_VALIDATION_SHARE
 from convoy.data.records.ledger import BadRecordError, RecordLocation
 from convoy.data.records.record import (
     MAX_RECORD_BYTES,
@@ -196,23 +202,53 @@ def _entry_type(entry: os.DirEntry[bytes]) -> str:
     return "a broken link" if entry.is_symlink() else "not a regular file"
 
 
+@dataclass(frozen=True)
+class SplitByShare:
+    """Divides the images of each class into splits.
+
+    The order depends on the file names only: an image that is added or removed moves few others.
+    """
+
+    split: Split
+    share: float
+
+    def select(self, images: list[bytes]) -> list[bytes]:
+        """The images of the split; each class with two images has one in both splits."""
+        count = min(max(1, round(self.share * len(images))), len(images) - 1)
+        by_hash = sorted(images, key=lambda name: hashlib.sha256(name).digest())
+        chosen = by_hash[:count] if self.split == "validation" else by_hash[count:]
+        return sorted(chosen)
+
+
 class ImageFolder:
     """One split, in the order (class folder, file name). Created by `open_folder`."""
 
-    def __init__(self, split_folder: Path, boxes: BoxTable | None = None) -> None:
+    def __init__(
+        self,
+        split_folder: Path,
+        boxes: BoxTable | None = None,
+        part: SplitByShare | None = None,
+    ) -> None:
+        """`part` is the part of the images to use, if the folder has no splits."""
         walk = _FolderWalk(split_folder)
-        self._classes, self._names = walk.classes, PackedNames()  # of files in the class folders
-        counts = []
+        classes: list[bytes] = []
+        counts: list[int] = []
+        self._names = PackedNames()  # of files in the class folders
         for folder in walk.classes:
             images = sorted(walk.images_below(folder))
             if not images:
                 walk.skip(folder, "a class folder without images")
-            for name in images:
+                if part is not None:
+                    continue  # any folder may be here
+            for name in images if part is None else part.select(images):
                 self._names.append(name)
-            counts.append(len(images))
-        self.class_names = tuple(printable(os.fsdecode(name)) for name in walk.classes)
+            classes.append(folder)
+            counts.append(len(self._names) - sum(counts))
+        self._classes = tuple(classes)
+        self.class_names = tuple(printable(os.fsdecode(name)) for name in classes)
         self.labels: Labels = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
         self.skipped_files = walk.skipped_files()
+        self.part = part
         self._split_folder = split_folder
         self._boxes = boxes
         # Size and time of each file when it was first read: a later change means a different image.
@@ -271,8 +307,24 @@ class ImageFolder:
         return size
 
 
-def open_folder(root: Path, split: Split) -> ImageFolder:
+def is_flat(root: Path) -> bool:
+    """Whether at least two class folders with images are directly in the folder."""
+    if _split_folders(root):
+        return False
+    walk = _FolderWalk(root)
+    classes = (name for name in walk.classes if any(walk.images_below(name)))
+    return len(list(islice(classes, 2))) == 2
+
+
+def open_folder(
+    root: Path, split: Split, validation_share: float = DEFAULT_VALIDATION_SHARE
+) -> ImageFolder:
+    """Open a split; `validation_share` applies if the class folders are directly in `root`."""
     folders = _split_folders(root)
+    part = None
+    if not folders and is_flat(root):
+        folders = {"train": root, "validation": root}
+        part = SplitByShare(split, validation_share)
     if split not in folders:
         names = " or ".join(f"{name}/" for name in SPLIT_NAMES[split])
         raise ConfigError(
@@ -281,7 +333,7 @@ def open_folder(root: Path, split: Split) -> ImageFolder:
         )
     _check_same_classes(folders)
     folder, box_file = folders[split], root / BOX_FILE_NAME
-    images = ImageFolder(folder, read_boxes(box_file) if box_file.exists() else None)
+    images = ImageFolder(folder, read_boxes(box_file) if box_file.exists() else None, part)
     if len(images) == 0:
         raise ConfigError(
             f"{folder}: no images in its {pluralize(len(images.class_names), 'class folder')}; "

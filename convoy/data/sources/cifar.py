@@ -86,6 +86,16 @@ CIFAR_FORMATS = {CIFAR10.name: CIFAR10, CIFAR100.name: CIFAR100}
 _OTHER_FORMAT = {CIFAR10.name: CIFAR100, CIFAR100.name: CIFAR10}
 
 
+def find_cifar_format(folder: Path) -> CifarFormat | None:
+    """Return the format whose files are in the folder, or in its usual subfolder."""
+    for cifar_format in CIFAR_FORMATS.values():
+        names = [name for names in cifar_format.files.values() for name in names]
+        parents = folder, folder / cifar_format.folder
+        if any((parent / name).is_file() for parent in parents for name in names):
+            return cifar_format
+    return None
+
+
 def open_cifar(cifar_format: CifarFormat, folder: Path, split: Split) -> ArraySource:
     """Open a split from the folder with the files, or from its parent."""
     data_folder = _find_folder(cifar_format, folder)

@@ -23,9 +23,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from convoy.data.images.crop import Window, training_windows
+from convoy.config.sections.data import DEFAULT_VALIDATION_SHARE
+from convoy.data.images.crop import CenterRule, Window, training_windows
 from convoy.data.images.decode import ImageError, ImageHeader, read_header
-from convoy.data.images.resize import load_cropped_photo, load_training_photo, load_validation_photo
+from convoy.data.images.resize import load_center_crop, load_cropped_photo, load_training_photo
 from convoy.data.progress import no_op
 from convoy.data.records.ledger import BadRecordError
 from convoy.data.records.open import open_records, stored_crop_size
@@ -55,6 +56,8 @@ class PhotoOptions:
     seed: int = 0
     rule: str | None = None  # of random crops, `pytorch` or `tensorflow`; None: center crop
     use_boxes: bool = False
+    center: CenterRule = "center"  # without random crops
+    reduced: bool = False  # decode photos for center crops at a reduced size
 
 
 def make_reader(
@@ -62,7 +65,7 @@ def make_reader(
 ) -> PhotoReader:
     """Make a reader. `stored_size` is the size of photos that were stored as center crops."""
     if options.rule is None:
-        return CenterCropReader(records, options.size, stored_size)
+        return CenterCropReader(records, options, stored_size)
     return RandomCropReader(records, options)
 
 
@@ -71,7 +74,7 @@ class CenterCropReader:
     """Reads the center crop of each photo."""
 
     records: Records
-    size: int
+    options: PhotoOptions
     stored_size: int | None = None
 
     def read_batch(self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback) -> list[int]:
@@ -90,10 +93,11 @@ class CenterCropReader:
         record = self.records.read(index)
         on_step("read")
         with locate_errors(self.records, index):
-            if self.stored_size == self.size:
+            options = self.options
+            if self.stored_size == options.size:
                 load_cropped_photo(record.encoded, out)
             else:
-                load_validation_photo(record.encoded, self.size, out)
+                load_center_crop(record.encoded, options.size, out, options.center, options.reduced)
         on_step("decode")
 
 
@@ -160,6 +164,7 @@ class ReaderJob:
     folder: str
     split: Split
     options: PhotoOptions
+    validation_share: float = DEFAULT_VALIDATION_SHARE
 
     def shared_pixels(self, file: int) -> Pixels:
         """Map the pixels of one request, in a file that both processes share."""
@@ -286,10 +291,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides when to stop
     torch.set_num_threads(1)
     fields = json.loads(sys.stdin.readline())
-    job = ReaderJob(fields["folder"], fields["split"], PhotoOptions(**fields["options"]))
+    options = PhotoOptions(**fields["options"])
+    job = ReaderJob(fields["folder"], fields["split"], options, fields["validation_share"])
     pixels = job.shared_pixels(int(sys.argv[1]))
     try:
-        records = open_records(Path(job.folder), job.split)
+        records = open_records(Path(job.folder), job.split, validation_share=job.validation_share)
         reader = make_reader(records, job.options, stored_crop_size(records))
         _reply({})
         for line in sys.stdin:

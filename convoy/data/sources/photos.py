@@ -11,6 +11,7 @@ import numpy as np
 
 from convoy.config.sections.data import DataConfig
 from convoy.data.feeds import num_workers
+from convoy.data.images.crop import center_rule
 from convoy.data.progress import no_op
 from convoy.data.records.ledger import BadRecord, BadRecordError, Ledger
 from convoy.data.records.record import UNKNOWN_LABEL, Records, ReplacementSampler
@@ -55,18 +56,23 @@ class PhotoSource(Source):
 
     def training_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         rule = config.crop_rule if config.augment else None
-        options = PhotoOptions(size, config.seed, rule, config.use_bbox_info)
+        # Without augmentation, center crops, as fast as random ones.
+        options = PhotoOptions(
+            size, config.seed, rule, config.use_bbox_info, "center-floor", reduced=True
+        )
         return self._make_view(config, options, ledger)
 
     def validation_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
-        return self._make_view(config, PhotoOptions(size), ledger)
+        return self._make_view(
+            config, PhotoOptions(size, center=center_rule(config.crop_rule)), ledger
+        )
 
     def _make_view(self, config: DataConfig, options: PhotoOptions, ledger: Ledger | None) -> View:
         self.report_known_bad(ledger)
         workers = num_workers(config)
         reader = make_reader(self.records, options, self.stored_size)
         if config.dataloader_kind == "processes" and workers:
-            job = ReaderJob(str(config.data_dir), self.split, options)
+            job = ReaderJob(str(config.data_dir), self.split, options, config.validation_share)
             reader = ProcessReader(self.records, job, workers)
         return PhotoView(self, options.size, reader, ledger)
 

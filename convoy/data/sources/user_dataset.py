@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from convoy.config.sections.data import DATA, DataConfig, DataEntry
-from convoy.data.images.crop import Window, training_windows
+from convoy.data.images.crop import CenterRule, Window, center_rule, training_windows
 from convoy.data.images.resize import resize_window
 from convoy.data.preprocessing import ImageTransform, Preprocessing, to_pixels
 from convoy.data.progress import no_op
@@ -140,11 +140,11 @@ class DatasetSource(Source):
     def training_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         del ledger
         rule = config.crop_rule if config.augment else None
-        return DatasetView(self, size, config.seed, rule)
+        return DatasetView(self, size, config.seed, rule, "center-floor")
 
     def validation_view(self, config: DataConfig, size: int, ledger: Ledger | None = None) -> View:
         del ledger
-        return DatasetView(self, size, config.seed)
+        return DatasetView(self, size, config.seed, center=center_rule(config.crop_rule))
 
     @cached_property
     def _labels(self) -> Labels:
@@ -246,6 +246,7 @@ class DatasetView:
     size: int
     seed: int
     rule: str | None = None
+    center: CenterRule = "center"
 
     def __call__(
         self, ids: Ids, epoch: int, out: Pixels, on_step: StepCallback = no_op
@@ -290,4 +291,4 @@ class DatasetView:
 
     @property
     def _center(self) -> ImageTransform:
-        return ImageTransform(Preprocessing(self.size, "center", None, None))
+        return ImageTransform(Preprocessing(self.size, self.center, None, None))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.reference_crops import Draws, pytorch_window, tensorflow_window
 
-from convoy.data.images.crop import Window, center_crop, training_windows
+from convoy.data.images.crop import Window, center_crop, center_rule, training_windows
 from convoy.data.records.record import NO_BOXES, Boxes
 
 RULES = ("pytorch", "tensorflow")
@@ -285,6 +285,22 @@ def test_the_center_is_cropped_after_the_shorter_side_is_resized(
     found = center_crop(*sides, size)
 
     assert found == (Window(0, 0, sides[1], sides[0]), *expected)
+
+
+def test_the_center_is_rounded_as_in_torchvision() -> None:
+    """transforms.CenterCrop computes `int(round((image_height - crop_height) / 2.0))`."""
+    for long_side in range(256, 700):
+        plan = center_crop(256, long_side, 224)
+        torchvision = round((long_side - 224) / 2.0)
+
+        assert (plan.top, plan.left) == (16, torchvision)
+        assert center_crop(long_side, 256, 224).top == torchvision
+
+
+def test_the_tensorflow_rule_rounds_the_center_down() -> None:
+    for long_side in range(256, 300):
+        assert center_crop(256, long_side, 224, "center-floor").left == (long_side - 224) // 2
+    assert (center_rule("pytorch"), center_rule("tensorflow")) == ("center", "center-floor")
 
 
 def test_a_very_long_image_is_cropped_around_its_center() -> None:

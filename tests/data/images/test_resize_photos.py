@@ -10,7 +10,7 @@ from support.generated_images import damaged, jpeg, picture, saved
 from convoy.data.images import resize as resize_module
 from convoy.data.images.crop import Window, training_windows
 from convoy.data.images.decode import ImageError, read_header
-from convoy.data.images.resize import load_training_photo, load_validation_photo
+from convoy.data.images.resize import load_center_crop, load_training_photo
 from convoy.data.source import Pixels
 
 
@@ -24,7 +24,7 @@ def training_pixels(
 
 def validation_pixels(encoded: bytes, size: int = 224) -> Pixels:
     out = np.zeros((size, size, 3), np.uint8)
-    load_validation_photo(encoded, size, out)
+    load_center_crop(encoded, size, out)
     return out
 
 
@@ -103,24 +103,40 @@ def test_a_flipped_window_is_an_exact_mirror_image(window: Window, image_format:
     )
 
 
-@pytest.mark.parametrize("sides", [(300, 400), (400, 300), (150, 160), (700, 900)])
+@pytest.mark.parametrize(
+    "sides", [(300, 400), (400, 300), (150, 160), (700, 900), (256, 355), (355, 256)]
+)
 def test_validation_is_resize_and_center_crop(sides: tuple[int, int]) -> None:
+    """As torchvision's Resize and CenterCrop; of 355 pixels, the surplus of 131 is rounded up."""
     encoded = jpeg(picture(*sides))
     short = min(sides)
     height, width = (side * 256 // short for side in sides)
     resized = Image.open(BytesIO(encoded)).resize((width, height), Image.Resampling.BILINEAR)
-    left, top = (width - 224) // 2, (height - 224) // 2
+    left, top = round((width - 224) / 2.0), round((height - 224) / 2.0)
     expected = np.asarray(resized)[top : top + 224, left : left + 224]
 
     assert difference(validation_pixels(encoded), expected).max() <= 2
 
 
-def test_validation_of_a_very_large_image_differs_by_less_than_one_level() -> None:
-    encoded = jpeg(picture(1100, 1400))
-    resized = Image.open(BytesIO(encoded)).resize((325, 256), Image.Resampling.BILINEAR)
-    expected = np.asarray(resized)[16:240, 50:274]
+@pytest.mark.parametrize("size", [32, 64, 224])
+def test_validation_decodes_very_large_images_at_their_full_size(size: int) -> None:
+    encoded, short = jpeg(picture(1100, 1400)), size * 256 // 224
+    height, width = short, 1400 * short // 1100
+    resized = Image.open(BytesIO(encoded)).resize((width, height), Image.Resampling.BILINEAR)
+    left, top = round((width - size) / 2.0), round((height - size) / 2.0)
+    expected = np.asarray(resized)[top : top + size, left : left + size]
 
-    assert difference(validation_pixels(encoded), expected).mean() < 1
+    assert difference(validation_pixels(encoded, size), expected).max() <= 2
+
+
+def test_reduced_center_crops_are_close_to_full_ones() -> None:
+    encoded = jpeg(picture(1100, 1400))
+    reduced = np.zeros((224, 224, 3), np.uint8)
+    load_center_crop(encoded, 224, reduced, reduced=True)
+
+    changes = difference(validation_pixels(encoded), reduced)
+
+    assert changes.max() > 2 and changes.mean() < 1
 
 
 @pytest.mark.parametrize("sides", [(1, 1), (1, 10_000), (10_000, 1), (3, 2)])
@@ -146,7 +162,7 @@ def test_a_damaged_image_is_refused_and_writes_nothing() -> None:
     with pytest.raises(ImageError, match="damaged JPEG"):
         load_training_photo(encoded, read_header(encoded), Window(0, 0, 90, 90), False, out)
     with pytest.raises(ImageError, match="damaged JPEG"):
-        load_validation_photo(encoded, 64, out)
+        load_center_crop(encoded, 64, out)
 
     assert out.max() == 0
 

@@ -201,7 +201,8 @@ def test_many_skipped_files_are_counted(tmp_path: Path) -> None:
 def test_a_missing_split_is_refused_with_the_expected_names(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no folder validation/ or val/ in it"):
         open_folder(write_pets(tmp_path), "validation")
-    assert "no folder train/ in it" in error_message(tmp_path / "train")
+    only_validation = write(tmp_path / "other", "val/cat/1.jpg", "val/dog/1.jpg")
+    assert "no folder train/ in it" in error_message(only_validation)
 
 
 def test_a_split_without_class_folders_is_refused(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ import pytest
 import simplejpeg
 from support.photo_files import damage, photo_paths, write_folder
 
+from convoy.config.schema import build_config
 from convoy.data.images.crop import Window, training_windows
 from convoy.data.images.decode import read_header
-from convoy.data.images.resize import load_training_photo, load_validation_photo
+from convoy.data.images.resize import load_center_crop, load_training_photo
+from convoy.data.preprocessing import ImageTransform, Preprocessing
 from convoy.data.records.folder import open_folder
 from convoy.data.records.ledger import BadRecordError, Ledger
 from convoy.data.source import Ids, Pixels, View
@@ -81,10 +83,44 @@ def test_validation_uses_the_center_in_every_epoch(root: Path) -> None:
     output = view_pixels(view, np.arange(5))
     expected = np.empty((SIZE, SIZE, 3), np.uint8)
     for number, path in enumerate(photo_paths(root, "validation")):
-        load_validation_photo(path.read_bytes(), SIZE, expected)
+        load_center_crop(path.read_bytes(), SIZE, expected)
 
         assert np.array_equal(output[number], expected)
     assert np.array_equal(output, view_pixels(view, np.arange(5), epoch=7))
+
+
+@pytest.mark.parametrize(
+    ("crop_rule", "center"), [("pytorch", "center"), ("tensorflow", "center-floor")]
+)
+def test_the_crop_rule_decides_how_the_center_is_rounded(
+    root: Path, crop_rule: str, center: str
+) -> None:
+    """At 33 pixels, photo 3 is resized to 88 × 37, so its surplus of 55 is odd."""
+    photos = open_photos(root, "validation")
+    config = build_config({"data": "imagenet", "crop_rule": crop_rule}).data
+    encoded = photo_paths(root, "validation")[3].read_bytes()
+    expected = {}
+    for rule in ("center", "center-floor"):
+        expected[rule] = np.empty((33, 33, 3), np.uint8)
+        load_center_crop(encoded, 33, expected[rule], rule)
+    pixels = view_pixels(photos.validation_view(config, 33), np.array([3]))[0]
+    preprocessing = Preprocessing.of(photos, config, 33)
+
+    assert not np.array_equal(expected["center"], expected["center-floor"])
+    assert np.array_equal(pixels, expected[center])
+    assert preprocessing is not None and preprocessing.crop == center
+    assert np.array_equal(ImageTransform(preprocessing).pixels(encoded), pixels)
+
+
+def test_training_without_augmentation_rounds_the_center_down(root: Path) -> None:
+    """So that new releases reproduce the weights of old runs."""
+    photos = open_photos(root)
+    config = build_config({"data": "imagenet", "augment": False}).data
+    expected = np.empty((33, 33, 3), np.uint8)
+    load_center_crop(photo_paths(root, "train")[5].read_bytes(), 33, expected, "center-floor")
+    pixels = view_pixels(photos.training_view(config, 33), np.array([5]))
+
+    assert np.array_equal(pixels[0], expected)
 
 
 def test_neither_the_batch_nor_its_order_changes_a_photo(root: Path) -> None:
