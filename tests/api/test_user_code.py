@@ -150,14 +150,14 @@ def test_an_activation_that_is_used_twice_is_applied_twice(tmp_path: Path, inpla
         layers = [layer for pair in pairs for layer in pair]
         return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
 
-    own = convoy.train(
+    separate = convoy.train(
         model=make([nn.ReLU(inplace) for _ in range(3)]), output=tmp_path / "own", **TINY
     )
     shared = convoy.train(
         model=make([nn.ReLU(inplace)] * 3), output=tmp_path / "shared", shards=2, **TINY
     )
 
-    assert shared.summary.weights_sha256 == own.summary.weights_sha256
+    assert shared.summary.weights_sha256 == separate.summary.weights_sha256
 
 
 class WithLayers(nn.Module):

@@ -41,7 +41,9 @@ def test_a_split_backward_pass_cannot_be_compiled(tmp_path: Path) -> None:
     result = convoy("train", *TINY, *words, "--output", tmp_path / "run")
 
     assert result.code == 2
-    assert "--compile" in result.err and "zero-bubble" in result.err
+    assert result.err.startswith(
+        "convoy: --compile does not support --pipeline-schedule zero-bubble"
+    )
     assert "--pipeline-schedule zero-bubble" in result.err
     assert result.err.endswith("use 1f1b\n")
     assert result.err.count("\n") == 1

@@ -154,7 +154,7 @@ def test_folders_keep_the_order_only_within_classes_and_print_a_notice(
 
     assert images == [record[0] for record in sorted(shuffled, key=lambda record: record[1])]
     assert any("its order is kept only within each class" in line for line in notices)
-    assert any("numbers" in line for line in notices)
+    assert any("renamed to numbers" in line for line in notices)
 
 
 def test_class_descriptions_are_converted(photos: Path, tmp_path: Path) -> None:
